@@ -1,0 +1,23 @@
+"""Leases with fencing epochs, and fenced, idempotent commits, on your own SQLAlchemy database.
+
+Three doors: `Broker.open(url)` for a process that just wants the store, `UnitOfWork(session)` for
+an application service with ORM models of its own, and the `broker` and `alembic` commands.
+"""
+
+from broker.engine import IMMEDIATE, configure_engine
+from broker.messages import ABSENT, json_schemas
+from broker.options import Options
+from broker.store import Broker
+from broker.unit_of_work import UnitOfWork
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ABSENT",
+    "IMMEDIATE",
+    "Broker",
+    "Options",
+    "UnitOfWork",
+    "configure_engine",
+    "json_schemas",
+]

@@ -1,0 +1,102 @@
+"""Broker time: milliseconds since 1970 that never run backwards, across restarts and processes too.
+
+No database here: the floor that earlier transactions have persisted is handed in by whoever reads
+it, and the reading is persisted by whoever holds the write transaction.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from broker.errors import InvalidRequest
+
+MAX_SAFE_INTEGER = 2**53 - 1
+
+# How far broker time may lead both clocks before it is set going again; see `LogicalClock`.
+FROZEN_AFTER_MS = 1_000
+
+
+def wall_clock() -> int:
+    """The system clock, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_clock() -> float:
+    """The monotonic clock, in milliseconds from an arbitrary start."""
+    return time.monotonic_ns() / 1_000_000
+
+
+class LogicalClock:
+    """The logical clock of one process for one database; safe from any thread.
+
+    A reading is the largest of: the wall clock, the last reading, the time at boot plus what the
+    monotonic clock has run since, and the persisted floor. When that leads both the wall clock and
+    the boot term by more than `FROZEN_AFTER_MS` (somebody set the clock ahead and back again), the
+    boot pair is set anew, so that time goes on at the monotonic clock's pace instead of standing
+    still with every lease alive.
+    """
+
+    def __init__(
+        self,
+        wall: Callable[[], int] = wall_clock,
+        monotonic: Callable[[], float] = monotonic_clock,
+    ) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._boot: tuple[int, float] | None = None
+        self._last = 0
+
+    def read(self, floor: int) -> int:
+        """Broker time now, at least `floor`; later readings are never lower.
+
+        The first reading boots the clock. Raises InvalidRequest when a clock that was injected
+        answers anything but a non-negative safe integer (wall) or number (monotonic).
+        """
+        with self._lock:
+            now, boot = self._now(floor)
+            self._last, self._boot = now, boot
+            return now
+
+    def peek(self, floor: int) -> int:
+        """What `read` would answer, without advancing the clock."""
+        with self._lock:
+            return self._now(floor)[0]
+
+    def _now(self, floor: int) -> tuple[int, tuple[int, float]]:
+        wall, monotonic = self._read_wall(), self._read_monotonic()
+        if self._boot is None:
+            now = max(wall, self._last, floor)
+            return now, (now, monotonic)
+
+        booted_at, booted_monotonic = self._boot
+        elapsed = booted_at + max(0, math.floor(monotonic - booted_monotonic))
+        now = max(wall, self._last, elapsed, floor)
+        if now > MAX_SAFE_INTEGER:
+            raise InvalidRequest("broker time exceeds the safe integer range", field="brokerNow")
+
+        frozen = now - max(wall, elapsed) > FROZEN_AFTER_MS
+        return now, ((now, monotonic) if frozen else self._boot)
+
+    def _read_wall(self) -> int:
+        wall = self._wall()
+        if type(wall) is not int or not 0 <= wall <= MAX_SAFE_INTEGER:
+            raise InvalidRequest(
+                f"the wall clock answered {wall!r}, not a non-negative safe integer",
+                field="brokerNow",
+            )
+        return wall
+
+    def _read_monotonic(self) -> float:
+        monotonic = self._monotonic()
+        if isinstance(monotonic, bool) or not isinstance(monotonic, int | float):
+            raise InvalidRequest("the monotonic clock must answer a number", field="monotonicNow")
+        if not 0 <= monotonic < math.inf:
+            raise InvalidRequest(
+                f"the monotonic clock answered {monotonic!r}, not a finite non-negative number",
+                field="monotonicNow",
+            )
+        return monotonic

@@ -1,0 +1,262 @@
+"""Engines that keep the promises: how connections are set up, how transactions begin and end.
+
+Everything that is particular to SQLite's driver is here: pragmas, BEGIN, WAL, and the one door
+through which a driver's exception becomes one of ours.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, Pool, create_engine, event, make_url
+from sqlalchemy import exc as sa_exc
+
+from broker.errors import (
+    BrokerError,
+    ConfigurationError,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+    OutcomeUnknown,
+)
+
+BUSY_TIMEOUT_MS = 5_000
+OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
+
+_BEGIN_MODE = "broker_begin"
+
+#: Execution options of a connection or engine whose transactions write.
+IMMEDIATE: dict[str, Any] = {_BEGIN_MODE: "IMMEDIATE"}
+
+_IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_OUT_OF_REACH = {
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; does its folder exist, and may this user write there?",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup",
+    sqlite3.SQLITE_FULL: "the disk is full, or the database has reached its largest size",
+    sqlite3.SQLITE_IOERR: "reading or writing the file failed",
+    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database",
+    sqlite3.SQLITE_PERM: "access to the file was denied",
+    sqlite3.SQLITE_PROTOCOL: "another process holds the locks of the write-ahead log",
+    sqlite3.SQLITE_READONLY: (
+        "it is read-only; the write-ahead log needs a folder in which this user may create the"
+        " -wal and -shm files"
+    ),
+}
+
+
+def make_engine(
+    url: str | URL,
+    *,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    wal: bool = True,
+    foreign_keys: bool = True,
+    poolclass: type[Pool] | None = None,
+) -> Engine:
+    """An engine for the store's own connections.
+
+    Transactions begin deferred, or with `IMMEDIATE` at once as writers. `busy_timeout_ms` is how
+    long a statement waits for another's lock; `wal=False` leaves the journal mode of the file
+    alone; `foreign_keys=False` is for table rebuilds. Nothing is opened yet.
+
+    Raises ConfigurationError for a database that is not a file of SQLite 3.37 or newer.
+    """
+    url = make_url(url)
+    require_file(url)
+    arguments: dict[str, Any] = {"timeout": busy_timeout_ms / 1000}
+    if hasattr(sqlite3, "LEGACY_TRANSACTION_CONTROL"):  # 3.12; stated, for its default may change
+        arguments["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
+    options: dict[str, Any] = {} if poolclass is None else {"poolclass": poolclass}
+    engine = create_engine(url, connect_args=arguments, **options)
+    _install(engine, busy_timeout_ms, wal=wal, foreign_keys=foreign_keys)
+    return engine
+
+
+def configure_engine(engine: Engine, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Engine:
+    """Make an application's own engine keep the promises; call it once, before the first connect.
+
+    For an `AsyncEngine` hand in its `sync_engine`. Every connection gets foreign keys, WAL,
+    `synchronous=FULL` and the busy timeout, and every transaction is begun by an explicit BEGIN:
+    IMMEDIATE where `engine.execution_options(**IMMEDIATE)` says so, else deferred.
+
+    Raises ConfigurationError for a database that is not a file of SQLite 3.37 or newer.
+    """
+    require_file(engine.url)
+    _install(engine, busy_timeout_ms, wal=True, foreign_keys=True)
+    return engine
+
+
+def require_file(url: URL) -> None:
+    """Raise ConfigurationError unless `url` names a file of a supported SQLite."""
+    if url.get_backend_name() != "sqlite":
+        raise ConfigurationError(
+            f"{url.get_backend_name()} is not supported by this version: use sqlite:///FILE"
+        )
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise ConfigurationError(
+            f"SQLite {sqlite3.sqlite_version} has no STRICT tables: 3.37 or newer is needed"
+        )
+    name = url.database or ""
+    if name in {"", ":memory:"} or ":memory:" in name or "mode=memory" in f"{name}{url.query}":
+        raise ConfigurationError(
+            "an in-memory database cannot be shared between connections: use sqlite:///FILE"
+        )
+    if "memory" in str(url.query.get("mode", "")):
+        raise ConfigurationError(
+            "an in-memory database cannot be shared between connections: use sqlite:///FILE"
+        )
+
+
+def in_transaction(dbapi_connection: Any) -> bool:
+    """Whether SQLite itself is in a transaction, whatever SQLAlchemy believes."""
+    driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
+    return bool(driver.in_transaction)
+
+
+def _install(engine: Engine, busy_timeout_ms: int, *, wal: bool, foreign_keys: bool) -> None:
+    @event.listens_for(engine, "connect")
+    def _connect(dbapi_connection: Any, _record: Any) -> None:
+        refuse_autocommit_false(dbapi_connection)
+        dbapi_connection.isolation_level = None  # the driver begins nothing: `_begin` does
+        _set_pragmas(dbapi_connection, busy_timeout_ms, foreign_keys=foreign_keys)
+        if wal:
+            enable_wal(dbapi_connection, busy_timeout_ms)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        mode = connection.get_execution_options().get(_BEGIN_MODE, "DEFERRED")
+        begin(connection.connection.dbapi_connection, mode)
+
+    @event.listens_for(engine, "reset")
+    def _reset(dbapi_connection: Any, _record: Any, state: Any) -> None:
+        # A COMMIT that SQLite refuses leaves its transaction open, with the write lock held, while
+        # SQLAlchemy counts it as ended: without this the lock would go back into the pool.
+        if state.asyncio_safe and not state.terminate_only and in_transaction(dbapi_connection):
+            dbapi_connection.rollback()
+
+
+def begin(dbapi_connection: Any, mode: str) -> None:
+    """BEGIN on the driver, after undoing what a refused COMMIT may have left open."""
+    if mode not in {"DEFERRED", "IMMEDIATE"}:
+        raise ConfigurationError(f"{_BEGIN_MODE} must be DEFERRED or IMMEDIATE, not {mode!r}")
+    if in_transaction(dbapi_connection):
+        dbapi_connection.rollback()
+    cursor = dbapi_connection.cursor()
+    cursor.execute(f"BEGIN {mode}")
+    cursor.close()
+
+
+def refuse_autocommit_false(dbapi_connection: Any) -> None:
+    """Raise ConfigurationError for the driver mode that excludes BEGIN IMMEDIATE.
+
+    With `autocommit=False` (Python 3.12) the driver holds a transaction open at all times, so that
+    foreign keys cannot be switched on and a writer cannot take the lock before it reads.
+    """
+    driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
+    if getattr(driver, "autocommit", None) is False:
+        raise ConfigurationError(
+            'connect_args={"autocommit": False} excludes BEGIN IMMEDIATE and foreign keys:'
+            " leave it out"
+        )
+
+
+def _set_pragmas(dbapi_connection: Any, busy_timeout_ms: int, *, foreign_keys: bool) -> None:
+    wanted = {"busy_timeout": busy_timeout_ms, "synchronous": 2, "foreign_keys": int(foreign_keys)}
+    cursor = dbapi_connection.cursor()
+    try:
+        for pragma, value in wanted.items():
+            cursor.execute(f"PRAGMA {pragma}={value:d}")
+            cursor.fetchall()
+        for pragma, value in wanted.items():
+            cursor.execute(f"PRAGMA {pragma}")
+            answer = cursor.fetchone()[0]
+            if answer != value:
+                raise ConfigurationError(
+                    f"PRAGMA {pragma} is {answer} and cannot be set to {value}"
+                )
+    finally:
+        cursor.close()
+
+
+def enable_wal(dbapi_connection: Any, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
+    """Switch the database to write-ahead logging, and make sure that it was switched.
+
+    Changing the mode does not always wait for the busy handler, so it is tried again for
+    `busy_timeout_ms`. Raises ConfigurationError where SQLite keeps another mode.
+    """
+    deadline = time.monotonic() + busy_timeout_ms / 1000
+    cursor = dbapi_connection.cursor()
+    try:
+        while True:
+            try:
+                cursor.execute("PRAGMA journal_mode=WAL")
+                mode = cursor.fetchone()[0]
+                break
+            except sqlite3.OperationalError as error:
+                if primary_code(error) not in _IN_USE or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+    finally:
+        cursor.close()
+    if mode != "wal":
+        raise ConfigurationError(
+            f"the database stays in journal mode {mode!r}: write-ahead logging needs a local file"
+            " system with shared memory and a writable folder"
+        )
+
+
+def primary_code(error: BaseException) -> int | None:
+    """SQLite's primary result code, or None for an error that does not come from SQLite."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def translate(error: Exception) -> BrokerError:
+    """The error to raise, `from error`, for what a driver, a pool or SQLAlchemy raised.
+
+    Decides by type and result code, never by text. One of ours is returned as it is.
+    """
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, sa_exc.TimeoutError):
+        return DatabaseBusy("no connection of the pool became free in time; run the unit again")
+    if isinstance(error, sa_exc.MissingGreenlet):
+        return ConfigurationError(
+            "an async session must be used through run_sync:"
+            " await session.run_sync(lambda s: UnitOfWork(s)…)"
+        )
+    if isinstance(error, sa_exc.DBAPIError) and isinstance(error.orig, Exception):
+        return translate(error.orig)
+
+    code = primary_code(error)
+    if code in _IN_USE:
+        return DatabaseBusy(_why_busy(error))
+    if code in _OUT_OF_REACH:
+        return DatabaseUnavailable(f"the database is out of reach ({error}): {_OUT_OF_REACH[code]}")
+    return DatabaseError(f"the database refused: {error}")
+
+
+def _why_busy(error: Exception) -> str:
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+        return (
+            "the transaction has read a state that is no longer the latest, so it can never write:"
+            " roll back and run the whole unit again, beginning with BEGIN IMMEDIATE"
+        )
+    return "another connection holds the database; nothing was stored, run the whole unit again"
+
+
+def translate_commit(error: Exception) -> BrokerError:
+    """As `translate`, for an error of COMMIT itself.
+
+    SQLite says for certain that nothing was stored, except when the write or flush of the log
+    failed: then the next recovery decides. Any error that is not SQLite's own (a connection lost
+    on the way) leaves the outcome open too.
+    """
+    code = primary_code(getattr(error, "orig", None) or error)
+    if code is None or code == sqlite3.SQLITE_IOERR:
+        return OutcomeUnknown(
+            f"COMMIT failed ({error}) and may or may not have taken effect: repeat the call with"
+            " the same messageId or requestId"
+        )
+    return translate(error)

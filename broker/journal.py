@@ -1,0 +1,365 @@
+"""The commit: fenced by a lease, expected at a revision, applied once.
+
+Steps are those of the protocol. What the database must find out by itself, that ids are unused and
+projections the stream's own, is left to its constraints: only when one of them objects are the
+questions asked one by one, to say which id it was.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, cast
+
+import orjson
+from sqlalchemy import bindparam, func, insert, literal_column, select, update
+
+from broker.canonical import NotJson, decode
+from broker.commits import PreparedCommit, prepare
+from broker.errors import (
+    BrokerError,
+    CorruptRow,
+    IdempotencyConflict,
+    InvalidRequest,
+    RevisionConflict,
+)
+from broker.leases import lease_columns, require_live, require_stream
+from broker.messages import CommitRequest, CommitResult, Given, Lease
+from broker.models import ActorLease, Event, InboxMessage, Stream
+from broker.options import Options
+from broker.outbox import insert_outbox, is_outbox_id_used
+from broker.projections import ForeignProjection, foreign_projection, upsert_projections
+from broker.runtime_events import ForeignStream, workspace_of
+from broker.statements import Row, Statement
+from broker.transaction import FLOOR, Transaction, Write
+
+
+def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]:
+    """Append to a stream; see `Operations.commit`."""
+    prepared = prepare(given, options.page_max_bytes)
+
+    def recover(transaction: Transaction) -> tuple[CommitResult] | None:
+        row = transaction.channel.one(_RECORDED, prepared.request.message_id)
+        return None if row is None else (_recorded(prepared, row),)
+
+    def apply(transaction: Transaction) -> CommitResult:
+        return _apply(transaction, prepared)
+
+    return Write(apply, recover)
+
+
+def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
+    request = commit.request
+    row = cast(
+        Row,
+        transaction.channel.one(_LOOK, request.message_id, request.actor_id, request.stream_id),
+    )
+    floor, last_cursor, request_hash, result_json, revision, owner = row[:6]
+    now = transaction.advance(floor)
+    if request_hash is not None:
+        return _recorded(commit, (request_hash, result_json))
+
+    lease = None if row[6] is None else Lease(*row[6:])
+    require_stream(require_live(lease, request.actor_id, request.lease, now), request.stream_id)
+    _require_revision(request, revision or 0)
+    workspace_id = _owner_after(request, owner)
+    commit.require_unique_ids()
+    _require_known_events(transaction, commit)
+
+    result = _result(commit, revision or 0, last_cursor or 0, now)
+    try:
+        with transaction.savepoint():
+            _write_stream(transaction, result, workspace_id, is_new=revision is None)
+            _write_inbox(transaction, commit, result)
+            _write_events(transaction, commit, result)
+            insert_outbox(transaction, commit, now)
+            upsert_projections(transaction, commit, result.revision, now)
+    except (sqlite3.IntegrityError, ForeignProjection) as error:
+        raise _conflict(transaction, commit) or error from error
+    return result
+
+
+# ---------------------------------------------------------------------------------------- judging
+
+
+def _recorded(commit: PreparedCommit, row: Row) -> CommitResult:
+    """The inbox's answer to a message id that it knows."""
+    message_id = commit.request.message_id
+    request_hash, result_json = row
+    if request_hash != commit.request_hash:
+        raise IdempotencyConflict(
+            f"messageId {message_id!r} was used before for another request", messageId=message_id
+        )
+    try:
+        form = {**cast("dict[str, Any]", decode(result_json)), "recovered": True}
+        return CommitResult.from_json(form)
+    except (KeyError, NotJson, TypeError) as error:
+        raise CorruptRow(
+            f"the inbox does not hold a result for {message_id!r}",
+            table="inbox",
+            row=message_id,
+            column="result_json",
+        ) from error
+
+
+def _require_revision(request: CommitRequest, actual: int) -> None:
+    if actual != request.expected_revision:
+        raise RevisionConflict(
+            f"stream {request.stream_id!r} is at revision {actual},"
+            f" not at {request.expected_revision}: read on and decide again",
+            streamId=request.stream_id,
+            expectedRevision=request.expected_revision,
+            actualRevision=actual,
+        )
+
+
+def _owner_after(request: CommitRequest, owner: str | None) -> str | None:
+    """The workspace that owns the stream once these events are in it."""
+    stream_id = request.stream_id
+    for event in request.events:
+        try:
+            workspace_id = workspace_of(event.payload, stream_id)
+        except ForeignStream as foreign:
+            raise InvalidRequest(
+                f"a runtime event of stream {foreign.payload_stream_id!r} cannot be written to"
+                f" {stream_id!r}",
+                streamId=stream_id,
+                payloadStreamId=foreign.payload_stream_id,
+            ) from None
+        if workspace_id is None:
+            continue
+        owner = owner or workspace_id
+        if workspace_id != owner:
+            raise InvalidRequest(
+                f"stream {stream_id!r} belongs to workspace {owner!r}, not to {workspace_id!r}",
+                streamId=stream_id,
+                workspaceId=workspace_id,
+                ownerWorkspaceId=owner,
+            )
+    return owner
+
+
+def _require_known_events(transaction: Transaction, commit: PreparedCommit) -> None:
+    # Asked beforehand, for an application's engine may not enforce foreign keys.
+    if _unknown_event(transaction, commit) is not None:
+        raise cast(BrokerError, _conflict(transaction, commit))
+
+
+def _unknown_event(transaction: Transaction, commit: PreparedCommit) -> int | None:
+    """The index of the first outbox message that names no event, neither old nor of this commit."""
+    if not any(message.event_id for message in commit.outbox):
+        return None
+    own = {event.event_id for event in commit.request.events}
+    for index, message in enumerate(commit.outbox):
+        if message.event_id is None or message.event_id in own:
+            continue
+        if transaction.channel.one(_IS_EVENT, message.event_id) is None:
+            return index
+    return None
+
+
+def _conflict(transaction: Transaction, commit: PreparedCommit) -> BrokerError | None:
+    """Why a constraint objected, in the protocol's order of questions; None for no known reason."""
+    request = commit.request
+    for event in request.events:
+        if transaction.channel.one(_IS_EVENT, event.event_id):
+            return _used("eventId", event.event_id)
+    for message in commit.outbox:
+        if is_outbox_id_used(transaction, message.outbox_id):
+            return _used("outboxId", message.outbox_id)
+
+    index = _unknown_event(transaction, commit)
+    if index is not None:
+        field, event_id = f"outbox[{index}].eventId", commit.outbox[index].event_id
+        return InvalidRequest(f"{field}: there is no event {event_id!r}", field=field)
+
+    projection_id = foreign_projection(transaction, commit)
+    if projection_id is None:
+        return None
+    return IdempotencyConflict(
+        f"projectionId {projection_id!r} belongs to another stream",
+        projectionId=projection_id,
+        streamId=request.stream_id,
+    )
+
+
+def _used(field: str, used: str) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"{field} {used!r} was used before by another message", field=field, id=used
+    )
+
+
+# ---------------------------------------------------------------------------------------- writing
+
+
+def _result(commit: PreparedCommit, revision: int, last_cursor: int, now: int) -> CommitResult:
+    request = commit.request
+    count = len(request.events)
+    return CommitResult(
+        message_id=request.message_id,
+        stream_id=request.stream_id,
+        previous_revision=revision,
+        revision=revision + count,
+        event_ids=tuple([event.event_id for event in request.events]),
+        # Nobody else can write meanwhile, and events are never deleted: the next ones are known.
+        event_cursors=tuple(range(last_cursor + 1, last_cursor + count + 1)),
+        outbox_ids=tuple([message.outbox_id for message in commit.outbox]),
+        applied_at=now,
+        recovered=False,
+        reply=request.inbox_result,
+    )
+
+
+def _write_stream(
+    transaction: Transaction, result: CommitResult, workspace_id: str | None, *, is_new: bool
+) -> None:
+    statement = _NEW_STREAM if is_new else _MOVE_STREAM
+    transaction.channel.run(
+        statement, result.stream_id, result.revision, result.applied_at, workspace_id
+    )
+
+
+def _write_inbox(transaction: Transaction, commit: PreparedCommit, result: CommitResult) -> None:
+    """Before the events: a message that comes last makes SQLite scan them all for its id."""
+    form = {
+        "messageId": result.message_id,
+        "streamId": result.stream_id,
+        "previousRevision": result.previous_revision,
+        "revision": result.revision,
+        "eventIds": result.event_ids,
+        "eventCursors": result.event_cursors,
+        "outboxIds": result.outbox_ids,
+        "appliedAt": result.applied_at,
+        "recovered": False,
+    }
+    if commit.reply is not None:
+        form["reply"] = orjson.Fragment(commit.reply)
+    transaction.channel.run(
+        _REMEMBER,
+        result.message_id,
+        commit.request_hash,
+        result.stream_id,
+        result.revision,
+        orjson.dumps(form).decode(),
+        result.applied_at,
+    )
+
+
+def _write_events(transaction: Transaction, commit: PreparedCommit, result: CommitResult) -> None:
+    request = commit.request
+    if not request.events:
+        return
+    first, epoch, now = result.previous_revision + 1, request.lease.epoch, result.applied_at
+    rows = [
+        (
+            event.event_id,
+            result.message_id,
+            result.stream_id,
+            revision,
+            event.event_type,
+            payload,
+            epoch,
+            now if event.occurred_at is None else event.occurred_at,
+            event.correlation_id,
+            event.causation_id,
+            event.trace_id,
+            cursor,
+        )
+        for revision, event, payload, cursor in zip(
+            range(first, result.revision + 1),
+            request.events,
+            commit.payloads,
+            result.event_cursors,
+            strict=True,
+        )
+    ]
+    transaction.channel.run_each(_APPEND, rows)
+
+
+# ------------------------------------------------------------------------------------- statements
+
+_ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")
+_LAST_CURSOR = select(func.max(Event.cursor)).scalar_subquery()
+
+_LOOK = Statement(
+    select(
+        FLOOR,
+        _LAST_CURSOR,
+        InboxMessage.request_hash,
+        InboxMessage.result_json,
+        Stream.revision,
+        Stream.workspace_id,
+        *lease_columns(ActorLease),
+    )
+    .select_from(_ONE_ROW)
+    .outerjoin(InboxMessage, InboxMessage.message_id == bindparam("message_id"))
+    .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
+    .outerjoin(Stream, Stream.stream_id == bindparam("stream_id")),
+    "message_id",
+    "actor_id",
+    "stream_id",
+)
+
+_RECORDED = Statement(
+    select(InboxMessage.request_hash, InboxMessage.result_json).where(
+        InboxMessage.message_id == bindparam("message_id")
+    ),
+    "message_id",
+)
+
+_IS_EVENT = Statement(
+    select(literal_column("1")).where(Event.event_id == bindparam("event_id")), "event_id"
+)
+
+_NEW_STREAM = Statement(
+    insert(Stream).values(
+        stream_id=bindparam("id"),
+        revision=bindparam("at"),
+        created_at=bindparam("now"),
+        updated_at=bindparam("now"),
+        workspace_id=bindparam("owner"),
+    ),
+    "id",
+    "at",
+    "now",
+    "owner",
+)
+
+_MOVE_STREAM = Statement(
+    update(Stream)
+    .where(Stream.stream_id == bindparam("id"))
+    .values(
+        revision=bindparam("at"),
+        updated_at=bindparam("now"),
+        workspace_id=func.coalesce(Stream.workspace_id, bindparam("owner")),
+    ),
+    "id",
+    "at",
+    "now",
+    "owner",
+)
+
+_REMEMBER = Statement(
+    insert(InboxMessage),
+    "message_id",
+    "request_hash",
+    "stream_id",
+    "applied_revision",
+    "result_json",
+    "applied_at",
+)
+
+_APPEND = Statement(
+    insert(Event),
+    "event_id",
+    "message_id",
+    "stream_id",
+    "revision",
+    "event_type",
+    "payload_json",
+    "producer_epoch",
+    "occurred_at",
+    "correlation_id",
+    "causation_id",
+    "trace_id",
+    "rowid",
+)

@@ -1,0 +1,363 @@
+"""Leases: who may write to a stream, and the epoch that fences off everybody else.
+
+A stream has one lease row, and so has an actor. An expired row is kept, for it carries the epoch; a
+stream whose actor has moved on keeps its epoch in a lineage row that belongs to no actor.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, replace
+from typing import Any, TypeAlias, TypeGuard, cast
+
+from sqlalchemy import bindparam, delete, insert, literal_column, select, update
+from sqlalchemy.orm import aliased
+
+from broker.clock import MAX_SAFE_INTEGER
+from broker.errors import CorruptRow, InvalidRequest, LeaseUnavailable, StaleLease
+from broker.messages import (
+    AcquireLeaseRequest,
+    CompareAndSwapLeaseRequest,
+    GetLeaseRequest,
+    Given,
+    HeartbeatLeaseRequest,
+    Lease,
+    LeaseCredential,
+    ReleaseLeaseRequest,
+    TakeoverLeaseRequest,
+    validate,
+)
+from broker.models import ActorLease, MutationReceipt
+from broker.receipts import RECORDED, Receipt
+from broker.statements import Row, Statement
+from broker.transaction import FLOOR, Read, Transaction, Write
+
+LINEAGE_ACTOR = "\0runtime-broker-lineage:"
+LINEAGE_HOLDER = "\0runtime-broker-lineage"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a mutation finds: broker time, the actor's last lease, the stream's last lease."""
+
+    now: int
+    of_actor: Lease | None
+    of_stream: Lease | None
+
+
+#: Judges what it finds and does one mutation; raises a Refusal before it has written anything.
+Change: TypeAlias = Callable[[Transaction, Standing], Lease | None]
+
+
+# ------------------------------------------------------------------------------------- operations
+
+
+def acquire(given: Given[AcquireLeaseRequest], request_id: str | None) -> Write[Lease]:
+    """Take the lease on a stream that nobody holds."""
+    request = validate(AcquireLeaseRequest, given)
+    actor_id, stream_id = request.actor_id, request.stream_id or request.actor_id
+
+    def change(transaction: Transaction, found: Standing) -> Lease:
+        if is_live(found.of_actor, found.now):
+            raise _unavailable(actor_id, found.of_actor)
+        if is_live(found.of_stream, found.now):
+            raise _unavailable(actor_id, found.of_stream, stream_id)
+        lease = _grant(transaction, found, actor_id, stream_id, request.holder_id, request.ttl_ms)
+        _hand_over(transaction, found, lease)
+        return lease
+
+    receipt = Receipt.of("lease.acquire", request_id, request)
+    return cast("Write[Lease]", _mutation(receipt, actor_id, stream_id, request.ttl_ms, change))
+
+
+def takeover(given: Given[TakeoverLeaseRequest], request_id: str | None) -> Write[Lease]:
+    """Take the lease on a stream whose last lease has expired."""
+    request = validate(TakeoverLeaseRequest, given)
+    actor_id, stream_id = request.actor_id, request.stream_id or request.actor_id
+
+    def change(transaction: Transaction, found: Standing) -> Lease:
+        if found.of_stream is None or is_live(found.of_stream, found.now):
+            raise _unavailable(actor_id, found.of_stream, stream_id)
+        if is_live(found.of_actor, found.now):
+            raise _unavailable(actor_id, found.of_actor, found.of_actor.stream_id)
+        lease = _grant(transaction, found, actor_id, stream_id, request.holder_id, request.ttl_ms)
+        _hand_over(transaction, found, lease)
+        return lease
+
+    receipt = Receipt.of("lease.takeover", request_id, request)
+    return cast("Write[Lease]", _mutation(receipt, actor_id, stream_id, request.ttl_ms, change))
+
+
+def heartbeat(given: Given[HeartbeatLeaseRequest], request_id: str | None) -> Write[Lease]:
+    """Keep a live lease for longer, or for less."""
+    request = validate(HeartbeatLeaseRequest, given)
+
+    def change(transaction: Transaction, found: Standing) -> Lease:
+        lease = require_live(found.of_actor, request.actor_id, request.lease, found.now)
+        kept = replace(lease, heartbeat_at=found.now, expires_at=found.now + request.ttl_ms)
+        transaction.channel.run(_EXTEND, kept.actor_id, kept.heartbeat_at, kept.expires_at)
+        return kept
+
+    receipt = Receipt.of("lease.heartbeat", request_id, request)
+    return cast("Write[Lease]", _mutation(receipt, request.actor_id, None, request.ttl_ms, change))
+
+
+def compare_and_swap(
+    given: Given[CompareAndSwapLeaseRequest], request_id: str | None
+) -> Write[Lease]:
+    """Hand a live lease to the next holder, under the next epoch."""
+    request = validate(CompareAndSwapLeaseRequest, given)
+
+    def change(transaction: Transaction, found: Standing) -> Lease:
+        last = require_live(found.of_actor, request.actor_id, request.lease, found.now)
+        found = replace(found, of_stream=last)
+        lease = _grant(
+            transaction,
+            found,
+            last.actor_id,
+            last.stream_id,
+            request.next_holder_id,
+            request.ttl_ms,
+        )
+        _hand_over(transaction, found, lease)
+        return lease
+
+    receipt = Receipt.of("lease.compare-and-swap", request_id, request)
+    return cast("Write[Lease]", _mutation(receipt, request.actor_id, None, request.ttl_ms, change))
+
+
+def release(given: Given[ReleaseLeaseRequest], request_id: str | None) -> Write[None]:
+    """Give a live lease up; its row stays and keeps the epoch."""
+    request = validate(ReleaseLeaseRequest, given)
+
+    def change(transaction: Transaction, found: Standing) -> None:
+        lease = require_live(found.of_actor, request.actor_id, request.lease, found.now)
+        transaction.channel.run(_EXTEND, lease.actor_id, found.now, found.now)
+
+    receipt = Receipt.of("lease.release", request_id, request)
+    return cast("Write[None]", _mutation(receipt, request.actor_id, None, 0, change))
+
+
+def get(given: Given[GetLeaseRequest]) -> Read[Lease | None]:
+    """The lease row of an actor, live or not."""
+    request = validate(GetLeaseRequest, given)
+
+    def read(transaction: Transaction) -> Lease | None:
+        row = transaction.channel.one(_GET, request.actor_id)
+        return None if row is None else Lease(*row)
+
+    return read
+
+
+# ---------------------------------------------------------------------------------------- judging
+
+
+def is_live(lease: Lease | None, now: int) -> TypeGuard[Lease]:
+    """Whether there is a lease that has not expired at `now`."""
+    return lease is not None and lease.expires_at > now
+
+
+def require_live(
+    lease: Lease | None, actor_id: str, credential: LeaseCredential, now: int
+) -> Lease:
+    """The actor's lease, if the credential is that of a live one; else StaleLease."""
+    if (
+        lease is None
+        or lease.expires_at <= now
+        or lease.epoch != credential.epoch
+        or not hmac.compare_digest(lease.nonce.encode(), credential.nonce.encode())
+    ):
+        raise StaleLease(
+            f"the lease that {actor_id!r} shows is not, or no longer, live: acquire it again",
+            actorId=actor_id,
+        )
+    return lease
+
+
+def require_stream(lease: Lease, stream_id: str) -> None:
+    """Raise StaleLease unless the lease is for this stream."""
+    if lease.stream_id != stream_id:
+        raise StaleLease(
+            f"the lease of {lease.actor_id!r} is for stream {lease.stream_id!r},"
+            f" not for {stream_id!r}",
+            actorId=lease.actor_id,
+            authorizedStreamId=lease.stream_id,
+            streamId=stream_id,
+        )
+
+
+def _unavailable(
+    actor_id: str, blocking: Lease | None, stream_id: str | None = None
+) -> LeaseUnavailable:
+    details: dict[str, Any] = {"actorId": actor_id}
+    if blocking is not None:
+        details["expiresAt"] = blocking.expires_at
+    if stream_id is not None:
+        details["streamId"] = stream_id
+    return LeaseUnavailable(_why_unavailable(actor_id, blocking, stream_id), **details)
+
+
+def _why_unavailable(actor_id: str, blocking: Lease | None, stream_id: str | None) -> str:
+    if blocking is None:
+        return f"stream {stream_id!r} never had a lease to take over: acquire it"
+    return (
+        f"{actor_id!r} cannot have the lease: {blocking.actor_id!r} holds"
+        f" {blocking.stream_id!r} until {blocking.expires_at}"
+    )
+
+
+# ------------------------------------------------------------------------------------------ doing
+
+
+def _mutation(
+    receipt: Receipt, actor_id: str, stream_id: str | None, ttl_ms: int, change: Change
+) -> Write[Lease | None]:
+    """A lease mutation: looked up in the receipts, judged, done, and recorded there."""
+
+    def recover(transaction: Transaction) -> tuple[Lease | None] | None:
+        recorded = receipt.find(transaction)
+        return None if recorded is None else (_recorded(receipt, recorded[0]),)
+
+    def apply(transaction: Transaction) -> Lease | None:
+        row = cast(Row, transaction.channel.one(_LOOK, receipt.request_id, actor_id, stream_id))
+        now = transaction.advance(row[0])
+        if row[1] is not None:
+            return _recorded(receipt, receipt.match(row[1:4])[0])
+        if now + ttl_ms > MAX_SAFE_INTEGER:
+            raise InvalidRequest("ttlMs: broker time + ttlMs must be a safe integer", field="ttlMs")
+
+        found = Standing(now, _lease_in(row[4:12]), _lease_in(row[12:20]))
+        with transaction.savepoint():
+            lease = change(transaction, found)
+            receipt.record(transaction, lease and lease.to_json(), now)
+        return lease
+
+    return Write(apply, recover)
+
+
+def _grant(
+    transaction: Transaction,
+    found: Standing,
+    actor_id: str,
+    stream_id: str,
+    holder_id: str,
+    ttl_ms: int,
+) -> Lease:
+    """A new lease, one epoch after the stream's last."""
+    epoch = 1 if found.of_stream is None else found.of_stream.epoch + 1
+    if epoch > MAX_SAFE_INTEGER:
+        raise InvalidRequest(f"the epochs of stream {stream_id!r} are used up", field="lease.epoch")
+    drawn = {"epoch": epoch, "nonce": transaction.options.nonce()}
+    nonce = validate(LeaseCredential, drawn).nonce
+    now = found.now
+    return Lease(actor_id, stream_id, holder_id, epoch, nonce, now, now, now + ttl_ms)
+
+
+def _hand_over(transaction: Transaction, found: Standing, lease: Lease) -> None:
+    """Store a new lease in place of the stream's last and of the actor's last."""
+    left = found.of_actor
+    if left is not None and left.stream_id != lease.stream_id:
+        # The stream that the actor leaves keeps its epoch, so that it never goes back.
+        lineage_id = LINEAGE_ACTOR + left.stream_id.encode().hex().upper()
+        nonce = secrets.token_hex(16)
+        transaction.channel.run(_LEAVE_BEHIND, left.actor_id, lineage_id, LINEAGE_HOLDER, nonce)
+    if found.of_stream is not None:
+        transaction.channel.run(_DELETE, lease.stream_id)
+    transaction.channel.run(_INSERT, *astuple(lease))
+
+
+def _lease_in(row: Row) -> Lease | None:
+    return None if row[0] is None else Lease(*row)
+
+
+def _recorded(receipt: Receipt, response: Any) -> Lease | None:
+    try:
+        return None if response is None else Lease.from_json(response)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CorruptRow(
+            f"the receipt of {receipt.request_id!r} does not hold a lease",
+            table="mutation_receipts",
+            row=receipt.request_id,
+            column="response_json",
+        ) from error
+
+
+# ------------------------------------------------------------------------------------- statements
+
+
+def lease_columns(entity: Any) -> tuple[Any, ...]:
+    """The columns of a lease row, in the order of `Lease`."""
+    return (
+        entity.actor_id,
+        entity.stream_id,
+        entity.holder_id,
+        entity.epoch,
+        entity.nonce,
+        entity.acquired_at,
+        entity.heartbeat_at,
+        entity.expires_at,
+    )
+
+
+_OnStream = aliased(ActorLease)
+_ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")
+
+_LOOK = Statement(
+    select(FLOOR, *RECORDED, *lease_columns(ActorLease), *lease_columns(_OnStream))
+    .select_from(_ONE_ROW)
+    .outerjoin(MutationReceipt, MutationReceipt.request_id == bindparam("request_id"))
+    .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
+    .outerjoin(_OnStream, _OnStream.stream_id == bindparam("stream_id")),
+    "request_id",
+    "actor_id",
+    "stream_id",
+)
+
+_GET = Statement(
+    select(*lease_columns(ActorLease)).where(ActorLease.actor_id == bindparam("actor_id")),
+    "actor_id",
+)
+
+_EXTEND = Statement(
+    update(ActorLease)
+    .where(ActorLease.actor_id == bindparam("of_actor"))
+    .values(heartbeat_at=bindparam("now"), expires_at=bindparam("until")),
+    "of_actor",
+    "now",
+    "until",
+)
+
+_LEAVE_BEHIND = Statement(
+    update(ActorLease)
+    .where(ActorLease.actor_id == bindparam("of_actor"))
+    .values(
+        actor_id=bindparam("lineage"),
+        holder_id=bindparam("holder"),
+        nonce=bindparam("secret"),
+        acquired_at=literal_column("0"),
+        heartbeat_at=literal_column("0"),
+        expires_at=literal_column("0"),
+    ),
+    "of_actor",
+    "lineage",
+    "holder",
+    "secret",
+)
+
+_DELETE = Statement(
+    delete(ActorLease).where(ActorLease.stream_id == bindparam("of_stream")), "of_stream"
+)
+
+_INSERT = Statement(
+    insert(ActorLease),
+    "actor_id",
+    "stream_id",
+    "holder_id",
+    "epoch",
+    "nonce",
+    "acquired_at",
+    "heartbeat_at",
+    "expires_at",
+)

@@ -1,0 +1,58 @@
+"""What a store can be told: clocks, nonces, capacities, budgets."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.clock import LogicalClock, monotonic_clock, wall_clock
+from broker.engine import BUSY_TIMEOUT_MS
+from broker.errors import ConfigurationError
+from broker.runtime_events import READ_MODEL_EVENT_TYPE
+
+MAX_RECEIPT_CAPACITY = 65_536
+
+
+def random_nonce() -> str:
+    """A fresh nonce: 32 lower-case hex digits from the system's secure source."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of a `Broker` or a `UnitOfWork`; raises ConfigurationError for one out of range.
+
+    `wall_clock` answers milliseconds since 1970, `monotonic_clock` milliseconds from any start;
+    None means the system's, or a monotonic clock that stands still where only the wall clock was
+    given. `nonce` makes the secret of each new lease. At most `receipt_capacity` lease receipts
+    are kept. `busy_timeout_ms` is how long to wait for another writer. `page_max_bytes` and
+    `read_model_max_bytes` are the byte budgets of pages, `read_model_event_type` what the read
+    model is made of.
+    """
+
+    wall_clock: Callable[[], int] | None = None
+    monotonic_clock: Callable[[], float] | None = None
+    nonce: Callable[[], str] = random_nonce
+    receipt_capacity: int = 4_096
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS
+    page_max_bytes: int = 1_024 * 1_024 - 4 * 1_024
+    read_model_max_bytes: int = 512 * 1_024
+    read_model_event_type: str = READ_MODEL_EVENT_TYPE
+
+    def __post_init__(self) -> None:
+        _require("receipt_capacity", self.receipt_capacity, 1, MAX_RECEIPT_CAPACITY)
+        _require("busy_timeout_ms", self.busy_timeout_ms, 0, 2**31 - 1)
+        _require("page_max_bytes", self.page_max_bytes, 1, 2**31 - 1)
+        _require("read_model_max_bytes", self.read_model_max_bytes, 1, 2**31 - 1)
+
+    def make_clock(self) -> LogicalClock:
+        """A logical clock on the clocks chosen here, not booted yet."""
+        standing_still = self.monotonic_clock is None and self.wall_clock is not None
+        monotonic = (lambda: 0.0) if standing_still else self.monotonic_clock or monotonic_clock
+        return LogicalClock(self.wall_clock or wall_clock, monotonic)
+
+
+def _require(name: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigurationError(f"{name} must be an integer from {least} to {most}, not {value!r}")

@@ -1,0 +1,89 @@
+"""Projections: values derived from a stream, kept in step with it by the same transaction."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.dialects.sqlite import insert
+
+from broker.commits import PreparedCommit
+from broker.events import stored_json
+from broker.messages import Given, ReadProjectionRequest, StoredProjection, validate
+from broker.models import Projection
+from broker.statements import Statement
+from broker.transaction import Read, Transaction
+
+
+class ForeignProjection(Exception):
+    """A projection of the commit belongs to another stream."""
+
+
+def read(given: Given[ReadProjectionRequest]) -> Read[StoredProjection | None]:
+    """A projection by its id, or None."""
+    request = validate(ReadProjectionRequest, given)
+
+    def read(transaction: Transaction) -> StoredProjection | None:
+        row = transaction.channel.one(_READ, request.projection_id)
+        if row is None:
+            return None
+        stream_id, revision, value_json, updated_at = row
+        value = stored_json(value_json, "projections", request.projection_id, "value_json")
+        return StoredProjection(stream_id, revision, value, updated_at)
+
+    return read
+
+
+def upsert_projections(
+    transaction: Transaction, commit: PreparedCommit, revision: int, now: int
+) -> None:
+    """Store a commit's projections; raises ForeignProjection."""
+    if not commit.projections:
+        return
+    stream_id = commit.request.stream_id
+    rows = [
+        (projection.projection_id, stream_id, revision, value, now)
+        for projection, value in zip(commit.projections, commit.values, strict=True)
+    ]
+    if transaction.channel.run_each(_UPSERT, rows) != len(rows):
+        raise ForeignProjection
+
+
+def foreign_projection(transaction: Transaction, commit: PreparedCommit) -> str | None:
+    """The first projection of the commit that belongs to another stream."""
+    for projection in commit.projections:
+        row = transaction.channel.one(_READ, projection.projection_id)
+        if row is not None and row[0] != commit.request.stream_id:
+            return projection.projection_id
+    return None
+
+
+_READ = Statement(
+    select(
+        Projection.stream_id, Projection.revision, Projection.value_json, Projection.updated_at
+    ).where(Projection.projection_id == bindparam("id")),
+    "id",
+)
+
+_new = insert(Projection).values(
+    projection_id=bindparam("id"),
+    stream_id=bindparam("stream"),
+    revision=bindparam("at"),
+    value_json=bindparam("value"),
+    updated_at=bindparam("now"),
+)
+
+_UPSERT = Statement(
+    _new.on_conflict_do_update(
+        index_elements=[Projection.projection_id],
+        set_={
+            "revision": _new.excluded.revision,
+            "value_json": _new.excluded.value_json,
+            "updated_at": _new.excluded.updated_at,
+        },
+        where=Projection.stream_id == _new.excluded.stream_id,
+    ),
+    "id",
+    "stream",
+    "at",
+    "value",
+    "now",
+)

@@ -1,0 +1,321 @@
+"""Reads of streams and of the journal. Nothing here writes, the clock included."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from sqlalchemy import and_, bindparam, exists, literal_column, select, text
+
+from broker.errors import InvalidRequest
+from broker.events import EVENT_COLUMNS, cursor_bytes, event_bytes, journal_event, stored_event
+from broker.leases import lease_columns, require_live, require_stream
+from broker.messages import (
+    EventsPage,
+    GetStreamRevisionRequest,
+    Given,
+    JournalEvent,
+    Lease,
+    ListStreamsRequest,
+    ReadAuthorizedEventsPageRequest,
+    ReadAuthorizedEventsRequest,
+    ReadEventsRequest,
+    ReadModelEventsRequest,
+    ReadModelSource,
+    ReadModelSourcesRequest,
+    StoredEvent,
+    validate,
+)
+from broker.models import (
+    EVENT_TYPE_OF_PAYLOAD,
+    READ_MODEL_PREDICATE,
+    WORKSPACE_OF_PAYLOAD,
+    ActorLease,
+    Event,
+    Stream,
+)
+from broker.runtime_events import DOMAIN_EVENT
+from broker.statements import Row, Statement
+from broker.transaction import FLOOR, Read, Transaction, read_floor
+
+
+def stream_revision(given: Given[GetStreamRevisionRequest]) -> Read[int]:
+    """The number of events of a stream, 0 when it is unknown."""
+    request = validate(GetStreamRevisionRequest, given)
+
+    def read(transaction: Transaction) -> int:
+        row = transaction.channel.one(_REVISION, request.stream_id)
+        return 0 if row is None else cast(int, row[0])
+
+    return read
+
+
+def events(given: Given[ReadEventsRequest]) -> Read[list[StoredEvent]]:
+    """All events of a stream after a revision."""
+    request = validate(ReadEventsRequest, given)
+
+    def read(transaction: Transaction) -> list[StoredEvent]:
+        rows = transaction.channel.all(_EVENTS, request.stream_id, request.after_revision)
+        return [stored_event(row) for row in rows]
+
+    return read
+
+
+def authorized_events(given: Given[ReadAuthorizedEventsRequest]) -> Read[list[StoredEvent]]:
+    """As `events`, for the holder of a live lease on that stream."""
+    request = validate(ReadAuthorizedEventsRequest, given)
+
+    def read(transaction: Transaction) -> list[StoredEvent]:
+        _authorize(transaction, request.authorization, request.stream_id)
+        rows = transaction.channel.all(_EVENTS, request.stream_id, request.after_revision)
+        return [stored_event(row) for row in rows]
+
+    return read
+
+
+def authorized_events_page(given: Given[ReadAuthorizedEventsPageRequest]) -> Read[EventsPage]:
+    """One page of a stream, for the holder of a live lease on it."""
+    request = validate(ReadAuthorizedEventsPageRequest, given)
+
+    def read(transaction: Transaction) -> EventsPage:
+        revision = _authorize(transaction, request, request.stream_id)
+        through = revision if request.through_revision is None else request.through_revision
+        if through > revision:
+            raise InvalidRequest(
+                f"throughRevision {through} is ahead of stream {request.stream_id!r},"
+                f" which is at {revision}",
+                streamId=request.stream_id,
+                throughRevision=through,
+                streamRevision=revision,
+            )
+        rows = transaction.channel.all(
+            _PAGE, request.stream_id, request.after_revision, through, request.limit
+        )
+        max_bytes = request.max_bytes or transaction.options.page_max_bytes
+        return _page(rows, request.after_revision, through, max_bytes)
+
+    return read
+
+
+def _page(rows: list[Row], after: int, through: int, max_bytes: int) -> EventsPage:
+    fitting = _fitting(rows, max_bytes, [event_bytes(*row) for row in rows])
+    if rows and not fitting:
+        raise InvalidRequest(
+            f"the event at revision {rows[0][3]} does not fit into {max_bytes} bytes:"
+            " allow for more"
+        )
+    page = tuple([stored_event(row) for row in fitting])
+    reached = page[-1].revision if page else after
+    return EventsPage(page, reached, through, done=reached >= through)
+
+
+def _fitting(rows: list[Row], max_bytes: int, sizes: list[int]) -> list[Row]:
+    """As many rows from the first as fit into a JSON array of `max_bytes`."""
+    taken = len("[]") - len(",")
+    for count, size in enumerate(sizes):
+        taken += size + len(",")
+        if taken > max_bytes:
+            return rows[:count]
+    return rows
+
+
+def _authorize(transaction: Transaction, reader: Any, stream_id: str) -> int:
+    """The stream's revision, if the reader's lease is live and on it; else StaleLease."""
+    row = cast(Row, transaction.channel.one(_STANDING, reader.actor_id, stream_id))
+    now = transaction.observe(row[0])
+    lease = None if row[2] is None else Lease(*row[2:])
+    require_stream(require_live(lease, reader.actor_id, reader.lease, now), stream_id)
+    return row[1] or 0
+
+
+# ---------------------------------------------------------------------------- across the streams
+
+
+def list_streams(given: Given[ListStreamsRequest]) -> Read[list[str]]:
+    """Ids of a workspace's streams that begin with a prefix, in byte order."""
+    request = validate(ListStreamsRequest, given)
+    after, beyond = request.after_stream_id or "", _beyond(request.prefix)
+
+    def read(transaction: Transaction) -> list[str]:
+        found = (request.workspace_id, after, request.prefix, request.limit)
+        if beyond is None:
+            rows = transaction.channel.all(_STREAMS_FROM, *found)
+        else:
+            rows = transaction.channel.all(_STREAMS_BETWEEN, *found, beyond)
+        return [row[0] for row in rows]
+
+    return read
+
+
+def _beyond(prefix: str) -> str | None:
+    """The least text that is greater than all texts with this prefix, None if there is none.
+
+    Text is compared by the bytes of UTF-8, whose order is that of the code points.
+    """
+    head = prefix.rstrip("\U0010ffff")
+    if not head:
+        return None
+    successor = ord(head[-1]) + 1
+    return head[:-1] + chr(0xE000 if successor == 0xD800 else successor)
+
+
+def read_model_events(given: Given[ReadModelEventsRequest]) -> Read[list[JournalEvent]]:
+    """A page of a workspace's read-model events, in cursor order."""
+    request = validate(ReadModelEventsRequest, given)
+
+    def read(transaction: Transaction) -> list[JournalEvent]:
+        options = transaction.options
+        rows = transaction.channel.all(
+            _READ_MODEL,
+            request.workspace_id,
+            options.read_model_event_type,
+            request.after_cursor,
+            request.limit,
+        )
+        sizes = [event_bytes(*row[:11]) + cursor_bytes(row[11]) for row in rows]
+        fitting = _fitting(rows, options.read_model_max_bytes, sizes)
+        # A first event that is too large comes alone, so that a reader always gets on.
+        return [journal_event(row) for row in fitting or rows[:1]]
+
+    return read
+
+
+def read_model_sources(given: Given[ReadModelSourcesRequest]) -> Read[list[ReadModelSource]]:
+    """A workspace's streams that have read-model events, in byte order."""
+    request = validate(ReadModelSourcesRequest, given)
+
+    def read(transaction: Transaction) -> list[ReadModelSource]:
+        now = transaction.observe(read_floor(transaction))
+        rows = transaction.channel.all(
+            _SOURCES,
+            request.workspace_id,
+            request.after_stream_id or "",
+            transaction.options.read_model_event_type,
+            request.limit,
+        )
+        return [ReadModelSource(stream, epoch, until > now) for stream, epoch, until in rows]
+
+    return read
+
+
+def table_names(transaction: Transaction) -> list[str]:
+    """The names of all tables of the database, sorted."""
+    return [row[0] for row in transaction.channel.all(_TABLES)]
+
+
+def journal_mode(transaction: Transaction) -> str:
+    """How the database keeps its journal."""
+    return cast(str, cast(Row, transaction.channel.one(_JOURNAL_MODE))[0])
+
+
+# ------------------------------------------------------------------------------------- statements
+
+_JOURNAL_MODE = Statement(text("PRAGMA journal_mode"))
+
+_TABLES = Statement(
+    text(
+        "SELECT name FROM sqlite_schema"
+        " WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name"
+    )
+)
+
+_REVISION = Statement(
+    select(Stream.revision).where(Stream.stream_id == bindparam("stream_id")), "stream_id"
+)
+
+_EVENTS = Statement(
+    select(*EVENT_COLUMNS)
+    .where(Event.stream_id == bindparam("stream_id"), Event.revision > bindparam("after"))
+    .order_by(Event.revision),
+    "stream_id",
+    "after",
+)
+
+_PAGE = Statement(
+    select(*EVENT_COLUMNS)
+    .where(
+        Event.stream_id == bindparam("stream_id"),
+        Event.revision > bindparam("after"),
+        Event.revision <= bindparam("through"),
+    )
+    .order_by(Event.revision)
+    .limit(bindparam("most")),
+    "stream_id",
+    "after",
+    "through",
+    "most",
+)
+
+_STANDING = Statement(
+    select(FLOOR, Stream.revision, *lease_columns(ActorLease))
+    .select_from(select(literal_column("1").label("one")).subquery("one_row"))
+    .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
+    .outerjoin(Stream, Stream.stream_id == bindparam("stream_id")),
+    "actor_id",
+    "stream_id",
+)
+
+_streams = (
+    select(Stream.stream_id)
+    .where(
+        Stream.workspace_id == bindparam("workspace_id"),
+        Stream.stream_id > bindparam("after"),
+        Stream.stream_id >= bindparam("prefix"),
+    )
+    .order_by(Stream.stream_id)
+    .limit(bindparam("most"))
+)
+
+_STREAMS_FROM = Statement(_streams, "workspace_id", "after", "prefix", "most")
+
+_STREAMS_BETWEEN = Statement(
+    _streams.where(Stream.stream_id < bindparam("beyond")),
+    "workspace_id",
+    "after",
+    "prefix",
+    "most",
+    "beyond",
+)
+
+_KIND_OF_PAYLOAD = (
+    "CASE WHEN json_valid(payload_json) THEN json_extract(payload_json, '$.kind') END"
+)
+
+# Both conditions on the payload repeat the texts of `events_read_model_idx`, to be answered by it.
+_is_read_model_event = and_(
+    literal_column(READ_MODEL_PREDICATE),
+    literal_column(EVENT_TYPE_OF_PAYLOAD) == bindparam("event_type"),
+    literal_column(_KIND_OF_PAYLOAD) == literal_column(f"'{DOMAIN_EVENT}'"),
+)
+
+_READ_MODEL = Statement(
+    select(*EVENT_COLUMNS, Event.cursor)
+    .join(Stream, Stream.stream_id == Event.stream_id)
+    .where(
+        _is_read_model_event,
+        literal_column(WORKSPACE_OF_PAYLOAD) == bindparam("workspace_id"),
+        Stream.workspace_id == bindparam("workspace_id"),
+        Event.cursor > bindparam("after"),
+    )
+    .order_by(Event.cursor)
+    .limit(bindparam("most")),
+    "workspace_id",
+    "event_type",
+    "after",
+    "most",
+)
+
+_SOURCES = Statement(
+    select(Stream.stream_id, ActorLease.epoch, ActorLease.expires_at)
+    .join(ActorLease, ActorLease.stream_id == Stream.stream_id)
+    .where(
+        Stream.workspace_id == bindparam("workspace_id"),
+        Stream.stream_id > bindparam("after"),
+        exists().where(Event.stream_id == Stream.stream_id, _is_read_model_event),
+    )
+    .order_by(Stream.stream_id)
+    .limit(bindparam("most")),
+    "workspace_id",
+    "after",
+    "event_type",
+    "most",
+)

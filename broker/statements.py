@@ -1,0 +1,139 @@
+"""SQL compiled once per dialect and run on the driver's cursor.
+
+Statements are written as SQLAlchemy Core constructs by the modules that own them. Executing them
+through Core costs five times what the database needs for a commit, so they run, compiled, on the
+cursor of the transaction that is open.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, cast
+
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ClauseElement
+
+from broker.engine import primary_code
+
+Row = Sequence[Any]
+
+# Positional parameters are what a driver binds fastest.
+_DIALECTS: dict[str, Callable[[], Dialect]] = {"sqlite": lambda: sqlite.dialect(paramstyle="qmark")}
+
+
+class Statement:
+    """One SQL statement; `names` gives the order in which callers hand in its parameters."""
+
+    __slots__ = ("_compiled", "_construct", "_names")
+
+    def __init__(self, construct: ClauseElement, *names: str) -> None:
+        self._construct = construct
+        self._names = names
+        self._compiled: dict[str, tuple[str, Callable[[Row], Row]]] = {}
+
+    def on(self, dialect: str) -> tuple[str, Callable[[Row], Row]]:
+        """The SQL text for a dialect, and what puts the parameters into its order."""
+        found = self._compiled.get(dialect)
+        if found is None:
+            found = self._compiled[dialect] = self._compile(_DIALECTS[dialect]())
+        return found
+
+    def _compile(self, dialect: Dialect) -> tuple[str, Callable[[Row], Row]]:
+        compiled = cast(SQLCompiler, self._construct.compile(dialect=dialect))
+        wanted = list(compiled.positiontup or ())
+
+        # What the compiler binds by itself (the 0 of OFFSET) follows the caller's parameters.
+        own = {name: value for name, value in compiled.params.items() if name not in self._names}
+        places = {name: place for place, name in enumerate((*self._names, *own))}
+        return str(compiled), _arrange([places[name] for name in wanted], tuple(own.values()))
+
+
+def _arrange(order: list[int], own: tuple[Any, ...]) -> Callable[[Row], Row]:
+    """What turns a caller's parameters into the statement's, by the place of each."""
+    if not own and order == list(range(len(order))):
+        return _as_given
+    if len(order) == 1:
+        return lambda given: ((*given, *own)[order[0]],)
+    pick = itemgetter(*order)
+    return lambda given: cast(Row, pick((*given, *own)))
+
+
+def _as_given(given: Row) -> Row:
+    return given
+
+
+class Undecodable(Exception):
+    """A row holds text that is not UTF-8; the driver does not say which."""
+
+
+class Channel:
+    """The driver's cursor of one connection, on which statements run.
+
+    Raises what the driver raises, and `Undecodable`; the one who owns the transaction translates.
+    """
+
+    __slots__ = ("_cursor", "_dialect", "connection")
+
+    def __init__(self, dbapi_connection: Any, dialect: str) -> None:
+        self.connection = dbapi_connection
+        self._cursor = dbapi_connection.cursor()
+        self._dialect = dialect
+
+    def one(self, statement: Statement, *parameters: Any) -> Row | None:
+        """The only row of a query that has one at the most, or None."""
+        sql, arrange = statement.on(self._dialect)
+        try:
+            self._cursor.execute(sql, arrange(parameters))
+            return cast("Row | None", self._cursor.fetchone())
+        except sqlite3.OperationalError as error:
+            raise _undecodable(error) from error
+
+    def all(self, statement: Statement, *parameters: Any) -> list[Row]:
+        """All rows of a query."""
+        sql, arrange = statement.on(self._dialect)
+        try:
+            self._cursor.execute(sql, arrange(parameters))
+            return cast("list[Row]", self._cursor.fetchall())
+        except sqlite3.OperationalError as error:
+            raise _undecodable(error) from error
+
+    def each(self, statement: Statement, *parameters: Any) -> Iterator[Row]:
+        """The rows of a query one by one, for those that may be many."""
+        sql, arrange = statement.on(self._dialect)
+        self._cursor.execute(sql, arrange(parameters))
+        while (row := self._cursor.fetchone()) is not None:
+            yield row
+
+    def run(self, statement: Statement, *parameters: Any) -> int:
+        """Execute a change; how many rows it met."""
+        sql, arrange = statement.on(self._dialect)
+        self._cursor.execute(sql, arrange(parameters))
+        return cast(int, self._cursor.rowcount)
+
+    def run_each(self, statement: Statement, rows: Sequence[Row]) -> int:
+        """Execute a change once for each row of parameters; how many rows were met in all."""
+        sql, arrange = statement.on(self._dialect)
+        if len(rows) == 1:
+            self._cursor.execute(sql, arrange(rows[0]))
+        elif arrange is _as_given:
+            self._cursor.executemany(sql, rows)
+        else:
+            self._cursor.executemany(sql, [arrange(row) for row in rows])
+        return cast(int, self._cursor.rowcount)
+
+    def control(self, sql: str) -> None:
+        """Execute a statement of transaction control: BEGIN, COMMIT, SAVEPOINT and the like."""
+        self._cursor.execute(sql)
+
+    def close(self) -> None:
+        """Give the cursor back; the connection stays."""
+        self._cursor.close()
+
+
+def _undecodable(error: sqlite3.OperationalError) -> Exception:
+    # Of all OperationalErrors only this one comes from the driver itself, without a result code.
+    return Undecodable() if primary_code(error) is None else error

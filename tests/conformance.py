@@ -1,0 +1,332 @@
+"""Run recorded cases against the store: `python -m tests.conformance FILE…`.
+
+A file holds one case a line, of one of seven kinds, told apart by its fields: histories of leases,
+commits, reads and validation (`steps`), canonical JSON (`canonical`), workspaces (`payload`) and
+migrations (`script`). Ends with `N passed, M failed`; exit code 1 on any failure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker import Broker, Options
+from broker.canonical import digest, encode
+from broker.errors import BrokerError, InvalidRequest, Refusal, SchemaError
+from broker.messages import Result
+from broker.runtime_events import ForeignStream, workspace_of
+
+Case = dict[str, Any]
+
+TABLES = (
+    "metadata",
+    "actor_leases",
+    "streams",
+    "inbox",
+    "mutation_receipts",
+    "events",
+    "outbox",
+    "projections",
+)
+RANDOM_NONCE = "<32 lower-case hex digits>"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where a case went another way than it was recorded."""
+
+    step: str
+    expected: object
+    actual: object
+
+
+# ----------------------------------------------------------------------------------------- running
+
+
+def run_case(case: Case, folder: Path) -> Iterator[Failure]:
+    """The failures of a case of any kind; `folder` is empty and the case's own."""
+    if "steps" in case:
+        return _run_history(case, folder)
+    if "script" in case:
+        return _run_migration(case, folder)
+    if "canonical" in case:
+        return _run_canonical(case)
+    if "payload" in case:
+        return _run_workspace(case)
+    raise ValueError(f"a case of no known kind, with the fields {sorted(case)}")
+
+
+def read_cases(path: Path) -> Iterator[tuple[str, Case]]:
+    """The cases of a file with their names."""
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                case = json.loads(line)
+                yield f"{path.name}:{number} {case.get('name', '')}".strip(), case
+
+
+def main(paths: Iterable[str]) -> int:
+    """Run the files and print what failed; the exit code."""
+    passed = failed = 0
+    for path in paths:
+        for name, case in read_cases(Path(path)):
+            with tempfile.TemporaryDirectory() as folder:
+                failures = list(run_case(case, Path(folder)))
+            passed, failed = passed + (not failures), failed + bool(failures)
+            for failure in failures:
+                print(f"{name}: {failure.step}")
+                print(f"  expected {json.dumps(failure.expected)}")
+                print(f"  actual   {json.dumps(failure.actual)}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+# --------------------------------------------------------------------------------------- histories
+
+
+@dataclass
+class Clockwork:
+    """The clocks and the nonces of one case, which outlive a restart."""
+
+    now: int
+    mono: float
+    nonces: int = 0
+    capacity: int | None = None
+
+    def options(self) -> Options:
+        capacity = {} if self.capacity is None else {"receipt_capacity": self.capacity}
+        return Options(
+            wall_clock=lambda: self.now,
+            monotonic_clock=lambda: self.mono,
+            nonce=self._nonce,
+            **capacity,
+        )
+
+    def _nonce(self) -> str:
+        self.nonces += 1
+        return f"nonce-{self.nonces}"
+
+
+@dataclass
+class Replay:
+    """A case under way."""
+
+    url: str
+    clockwork: Clockwork
+    broker: Broker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        self.broker = Broker.open(self.url, options=self.clockwork.options())
+
+    def restart(self) -> None:
+        self.broker.close()
+        self.open()
+
+    def answer(self, step: Case) -> Case:
+        """What the store answers to a step, in the form in which answers are recorded."""
+        try:
+            result = OPERATIONS[step["op"]](self.broker, step)
+        except Refusal as error:
+            form = error.to_json()
+            return {"error": {name: form[name] for name in ("code", "details") if name in form}}
+        return {"result": _wire(result)}
+
+
+def _mutation(method: str) -> Callable[[Broker, Case], object]:
+    def call(broker: Broker, step: Case) -> object:
+        return getattr(broker, method)(step["request"], request_id=step.get("requestId"))
+
+    return call
+
+
+def _operation(method: str, *names: str) -> Callable[[Broker, Case], object]:
+    def call(broker: Broker, step: Case) -> object:
+        given = {name: step[name] for name in names if name in step}
+        return getattr(broker, method)(step["request"] | given if "request" in step else given)
+
+    return call
+
+
+OPERATIONS: dict[str, Callable[[Broker, Case], object]] = {
+    "acquire": _mutation("acquire_lease"),
+    "heartbeat": _mutation("heartbeat_lease"),
+    "compareAndSwap": _mutation("compare_and_swap_lease"),
+    "takeover": _mutation("takeover_lease"),
+    "release": _mutation("release_lease"),
+    "getLease": _operation("get_lease", "actorId"),
+    "commit": _operation("commit"),
+    "streamRevision": _operation("get_stream_revision", "streamId"),
+    "readEvents": _operation("read_events", "streamId", "afterRevision"),
+    "readAuthorizedEvents": _operation(
+        "read_authorized_events", "streamId", "afterRevision", "authorization"
+    ),
+    "readAuthorizedEventsPage": _operation("read_authorized_events_page", "maxBytes"),
+    "listStreams": _operation("list_streams"),
+    "readModelEvents": _operation("read_model_events", "workspaceId", "afterCursor", "limit"),
+    "readModelSources": _operation("read_model_sources", "workspaceId", "afterStreamId", "limit"),
+    "readProjection": _operation("read_projection", "projectionId"),
+    "pendingOutbox": _operation("list_pending_outbox", "limit", "asOf"),
+    "markDelivered": _operation("mark_outbox_delivered", "outboxId", "deliveredAt"),
+}
+
+
+def _run_history(case: Case, folder: Path) -> Iterator[Failure]:
+    path = folder / "case.db"
+    capacity = case.get("options", {}).get("receiptCapacity")
+    clockwork = Clockwork(case["start"]["now"], case["start"]["mono"], capacity=capacity)
+    replay = Replay(f"sqlite:///{path}", clockwork)
+
+    for number, step in enumerate(case["steps"]):
+        clockwork.now, clockwork.mono = step["now"], step["mono"]
+        if step["op"] == "restart":
+            replay.restart()
+            continue
+        expected, actual = _expected_answer(step["expect"]), replay.answer(step)
+        if not same(expected, actual):
+            yield Failure(f"step {number}, {step['op']}", expected, actual)
+
+    replay.broker.close()
+    if "final" in case:
+        yield from _differences(case["final"], dump(path))
+
+
+def _expected_answer(expect: Case) -> Case:
+    if "result" in expect:
+        return {"result": expect["result"]}
+    error = expect["error"]
+    if "code" not in error:
+        # The reference lets its database object; here it is a refusal that names the field.
+        details = {"field": "outbox[0].eventId"}
+        return {"error": {"code": "invalid_request", "details": details}}
+    return {"error": {name: error[name] for name in ("code", "details") if name in error}}
+
+
+def _wire(result: object) -> object:
+    if isinstance(result, Result):
+        return result.to_json()
+    return [_wire(each) for each in result] if isinstance(result, list) else result
+
+
+# ------------------------------------------------------------------------------ the other kinds
+
+
+def _run_canonical(case: Case) -> Iterator[Failure]:
+    encoded = encode(case["value"])
+    actual = {
+        "canonical": encoded.canonical.decode(),
+        "sha256": digest(encoded.canonical),
+        "stored": encoded.stored,
+    }
+    for name, text in actual.items():
+        if name in case and case[name] != text:
+            yield Failure(name, case[name], text)
+
+
+def _run_workspace(case: Case) -> Iterator[Failure]:
+    try:
+        workspace = workspace_of(case["payload"], case["streamId"])
+    except ForeignStream as foreign:
+        details = {
+            "streamId": case["streamId"],
+            "payloadStreamId": foreign.payload_stream_id,
+        }
+        actual: Case = {"error": {"code": InvalidRequest.code, "details": details}}
+    else:
+        actual = {"result": workspace}
+    expected = _expected_answer(case["expect"])
+    if not same(expected, actual):
+        yield Failure("workspace", expected, actual)
+
+
+def _run_migration(case: Case, folder: Path) -> Iterator[Failure]:
+    path, clockwork = folder / "case.db", Clockwork(1_000, 0)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(case["script"])
+    before = path.read_bytes()
+
+    try:
+        Broker.open(f"sqlite:///{path}", options=clockwork.options()).close()
+    except SchemaError as error:
+        if "error" not in case["expect"]:
+            yield Failure("opening", "upgraded", error.to_json())
+        if path.read_bytes() != before:
+            yield Failure("opening", "every byte as it was", "the file was changed")
+    except BrokerError as error:
+        yield Failure("opening", case["expect"], error.to_json())
+    else:
+        if "error" in case["expect"]:
+            yield Failure("opening", case["expect"], "upgraded")
+        else:
+            yield from _differences(case["expect"]["upgraded"], dump(path))
+
+
+# --------------------------------------------------------------------------------------- comparing
+
+
+def dump(path: Path) -> Case:
+    """The eight tables and the user version of a database, as they are recorded."""
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        tables: Case = {}
+        for table in TABLES:
+            rows = [dict(row) for row in database.execute(f"SELECT * FROM {table}")]
+            tables[table] = sorted(rows, key=lambda row: str(next(iter(row.values()))).encode())
+        tables["user_version"] = database.execute("PRAGMA user_version").fetchone()[0]
+    return tables
+
+
+def _differences(expected: Case, actual: Case) -> Iterator[Failure]:
+    for table in expected.keys() | actual.keys():
+        wanted, found = _comparable(expected.get(table)), _comparable(actual.get(table))
+        if not same(_random_nonces_out(wanted, found), found):
+            yield Failure(f"finally, {table}", wanted, found)
+
+
+def _comparable(rows: Any) -> Any:
+    if not isinstance(rows, list):
+        return rows
+    return [{name: _parsed(name, value) for name, value in row.items()} for row in rows]
+
+
+def _parsed(column: str, value: Any) -> Any:
+    if not column.endswith("_json"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _random_nonces_out(wanted: Any, found: Any) -> Any:
+    if not isinstance(wanted, list) or len(wanted) != len(found):
+        return wanted
+    return [
+        row | {"nonce": there["nonce"]}
+        if row.get("nonce") == RANDOM_NONCE and re.fullmatch("[0-9a-f]{32}", there["nonce"])
+        else row
+        for row, there in zip(wanted, found, strict=True)
+    ]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal as JSON: numbers by value, and never equal to a boolean."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
