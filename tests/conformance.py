@@ -102,7 +102,9 @@ class Clockwork:
     capacity: int | None = None
 
     def options(self) -> Options:
-        capacity = {} if self.capacity is None else {"receipt_capacity": self.capacity}
+        capacity: dict[str, Any] = (
+            {} if self.capacity is None else {"receipt_capacity": self.capacity}
+        )
         return Options(
             wall_clock=lambda: self.now,
             monotonic_clock=lambda: self.mono,
