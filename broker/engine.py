@@ -89,23 +89,33 @@ def configure_engine(engine: Engine, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) 
 
 def require_file(url: URL) -> None:
     """Raise ConfigurationError unless `url` names a file of a supported SQLite."""
-    if url.get_backend_name() != "sqlite":
-        raise ConfigurationError(
-            f"{url.get_backend_name()} is not supported by this version: use sqlite:///FILE"
-        )
+    require_sqlite(url.get_backend_name())
+    name = url.database or ""
+    if name in {"", ":memory:"} or ":memory:" in name or "mode=memory" in name:
+        raise ConfigurationError(_IN_MEMORY)
+    if "memory" in url.query.get("mode", ""):
+        raise ConfigurationError(_IN_MEMORY)
+
+
+def require_file_connection(connection: Connection) -> None:
+    """As `require_file`, for a connection whose URL need not tell where it leads."""
+    require_sqlite(connection.dialect.name)
+    attached = connection.exec_driver_sql("PRAGMA database_list").fetchall()
+    if not any(name == "main" and file for _, name, file in attached):
+        raise ConfigurationError(_IN_MEMORY)
+
+
+def require_sqlite(backend: str) -> None:
+    """Raise ConfigurationError unless the backend is an SQLite that is new enough."""
+    if backend != "sqlite":
+        raise ConfigurationError(f"{backend} is not supported by this version: use sqlite:///FILE")
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise ConfigurationError(
             f"SQLite {sqlite3.sqlite_version} has no STRICT tables: 3.37 or newer is needed"
         )
-    name = url.database or ""
-    if name in {"", ":memory:"} or ":memory:" in name or "mode=memory" in f"{name}{url.query}":
-        raise ConfigurationError(
-            "an in-memory database cannot be shared between connections: use sqlite:///FILE"
-        )
-    if "memory" in str(url.query.get("mode", "")):
-        raise ConfigurationError(
-            "an in-memory database cannot be shared between connections: use sqlite:///FILE"
-        )
+
+
+_IN_MEMORY = "an in-memory database cannot be shared between connections: use sqlite:///FILE"
 
 
 def in_transaction(dbapi_connection: Any) -> bool:

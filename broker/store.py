@@ -172,7 +172,7 @@ def _file_url(url: str | URL) -> URL:
     except ArgumentError as error:
         raise ConfigurationError(f"{url!r} is not a database URL: write sqlite:///FILE") from error
     require_file(parsed)
-    return parsed
+    return parsed.set(drivername="sqlite")  # an application may name an async driver
 
 
 def _path(url: URL) -> Path | None:

@@ -13,7 +13,12 @@ from sqlalchemy.orm import Session
 
 from broker.clock import LogicalClock
 from broker.corruption import find_undecodable
-from broker.engine import in_transaction, refuse_autocommit_false, require_file, translate
+from broker.engine import (
+    in_transaction,
+    refuse_autocommit_false,
+    require_file_connection,
+    translate,
+)
 from broker.errors import ConfigurationError
 from broker.models import Base, MetadataEntry
 from broker.operations import Operations
@@ -134,7 +139,7 @@ def _database_of(connection: Connection) -> _Database:
 
 
 def _check_connection(connection: Connection) -> None:
-    require_file(connection.engine.url)
+    require_file_connection(connection)
     refuse_autocommit_false(connection.connection.dbapi_connection)
 
     # NORMAL (1) may forget acknowledged commits when the power fails; OFF and MEMORY may lose the

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from broker.clock import LogicalClock
 from broker.corruption import find_undecodable
 from broker.engine import in_transaction, translate, translate_commit
-from broker.errors import DatabaseBusy, Refusal
+from broker.errors import CorruptRow, DatabaseBusy, Refusal
 from broker.options import Options
 from broker.statements import Channel, Undecodable
 from broker.transaction import Transaction, Write
@@ -70,41 +70,44 @@ class Writer:
                 return found[0]
             channel.control("BEGIN IMMEDIATE")
             result = write.apply(transaction)
-            self._commit(channel)
+            _commit(channel)
         except Refusal:
             self._keep_clock(transaction)
             raise
         except BaseException as error:
-            raise self._undo(error) from error
+            self._undo(error)
+            raise
         return result
 
-    def _commit(self, channel: Channel) -> None:
-        try:
-            channel.control("COMMIT")
-        except Exception as error:
-            raise translate_commit(error) from error
-
     def _keep_clock(self, transaction: Transaction) -> None:
-        channel = transaction.channel
-        if not in_transaction(channel.connection):
+        """End the transaction of a refused operation, if it had come so far as to have one."""
+        if not in_transaction(transaction.channel.connection):
             return
         try:
-            channel.control("COMMIT" if transaction.persisted_clock else "ROLLBACK")
-        except Exception as error:
-            raise self._undo(translate_commit(error)) from error
+            if transaction.persisted_clock:
+                _commit(transaction.channel)
+            else:
+                transaction.channel.control("ROLLBACK")
+        except BaseException as error:
+            self._undo(error)
+            raise
 
-    def _undo(self, error: BaseException) -> BaseException:
-        """Roll back, drop a connection that may be broken, and say what to raise."""
-        if isinstance(error, Undecodable) and self._channel is not None:
-            error = find_undecodable(self._channel)
-        if self._channel is not None and in_transaction(self._channel.connection):
+    def _undo(self, error: BaseException) -> None:
+        """Roll back, drop a connection that may be broken, and raise a driver's error as ours."""
+        channel = self._channel
+        translated = error
+        if isinstance(error, Undecodable) and channel is not None:
+            translated = find_undecodable(channel)
+        elif isinstance(error, Exception):
+            translated = translate(error)
+
+        if channel is not None and in_transaction(channel.connection):
             with contextlib.suppress(Exception):
-                self._channel.control("ROLLBACK")
-        if not isinstance(error, Exception):
-            return error
-        if not isinstance(error, DatabaseBusy | Refusal):
+                channel.control("ROLLBACK")
+        if not isinstance(translated, DatabaseBusy | CorruptRow):
             self._disconnect()
-        return translate(error)
+        if translated is not error:
+            raise translated from error
 
     def _connect(self) -> Channel:
         self._connection = self._engine.raw_connection()
@@ -116,3 +119,10 @@ class Writer:
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.invalidate()
+
+
+def _commit(channel: Channel) -> None:
+    try:
+        channel.control("COMMIT")
+    except Exception as error:
+        raise translate_commit(error) from error
