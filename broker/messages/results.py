@@ -1,0 +1,169 @@
+"""The results, as slotted frozen dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, ClassVar, Self
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from broker.messages.fields import ABSENT, absent
+from broker.messages.requests import LeaseCredential
+
+
+class Result:
+    """Base of every result."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)
+
+    def to_json(self) -> dict[str, Any]:
+        """The wire form: camelCase, absent fields left out."""
+        form = {}
+        for name, wire_name in _wire_names(type(self)):  # type: ignore[arg-type]  # classes hash
+            value = getattr(self, name)
+            if value is not ABSENT and (value is not None or name in _JSON_VALUES):
+                form[wire_name] = _to_json(value)
+        return form
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Self:
+        """The result that has this wire form; KeyError or TypeError when it is none."""
+        names = {wire_name: name for name, wire_name in _wire_names(cls)}  # type: ignore[arg-type]  # classes hash
+        given = {names[wire_name]: value for wire_name, value in form.items()}
+        return cls(
+            **{
+                name: tuple(value) if type(value) is list and name not in _JSON_VALUES else value
+                for name, value in given.items()
+            }
+        )
+
+
+_JSON_VALUES = {"payload", "reply", "value"}  # kept as they are; null is one of them
+
+
+@cache
+def _wire_names(kind: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((entry.name, to_camel(entry.name)) for entry in fields(kind))
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Result):
+        return value.to_json()
+    if isinstance(value, tuple):
+        return [_to_json(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(Result):
+    """The right of `actor_id` to write to `stream_id` until `expires_at`.
+
+    Times are broker time, in milliseconds since 1970. The lease is live while `expires_at` is later
+    than broker time.
+    """
+
+    actor_id: str
+    stream_id: str
+    holder_id: str
+    epoch: int
+    nonce: str = field(repr=False)
+    acquired_at: int
+    heartbeat_at: int
+    expires_at: int
+
+    @property
+    def credential(self) -> LeaseCredential:
+        """What to show in requests that need this lease."""
+        return LeaseCredential(epoch=self.epoch, nonce=self.nonce)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult(Result):
+    """What a commit did, as the inbox remembers it; `recovered` when this call only found it.
+
+    `event_cursors` are positions in the journal of the whole database. `reply` is `ABSENT` unless
+    the request had an `inbox_result`.
+    """
+
+    message_id: str
+    stream_id: str
+    previous_revision: int
+    revision: int
+    event_ids: tuple[str, ...]
+    event_cursors: tuple[int, ...]
+    outbox_ids: tuple[str, ...]
+    applied_at: int
+    recovered: bool
+    reply: Any = field(default_factory=absent)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent(Result):
+    """An event as stored; `occurred_at` in milliseconds since 1970."""
+
+    event_id: str
+    message_id: str
+    stream_id: str
+    revision: int
+    event_type: str
+    payload: Any
+    producer_epoch: int
+    occurred_at: int
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEvent(StoredEvent):
+    """A stored event with its position in the journal of the whole database."""
+
+    cursor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EventsPage(Result):
+    """A page of a stream; read on from `next_revision` until `done`."""
+
+    events: tuple[StoredEvent, ...]
+    next_revision: int
+    through_revision: int
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModelSource(Result):
+    """A stream that feeds the read model: its lease's epoch, and whether that lease is live."""
+
+    stream_id: str
+    generation: int
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProjection(Result):
+    """A projection as of `revision` of its stream; `updated_at` in milliseconds since 1970."""
+
+    stream_id: str
+    revision: int
+    value: Any
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutboxMessage(Result):
+    """An outbox message; times in milliseconds since 1970, `attempts` counts its deliveries."""
+
+    outbox_id: str
+    message_id: str
+    event_id: str | None
+    destination: str
+    payload: Any
+    created_at: int
+    available_at: int
+    delivered_at: int | None
+    attempts: int
