@@ -73,24 +73,25 @@ def is_outbox_id_used(transaction: Transaction, outbox_id: str) -> bool:
 
 
 def _stored_message(row: Row) -> StoredOutboxMessage:
-    outbox_id, message_id, event_id, destination, payload, *rest = row
+    outbox_id, message_id, destination, payload, *rest = row
     value = stored_json(payload, "outbox", outbox_id, "payload_json")
-    return StoredOutboxMessage(outbox_id, message_id, event_id, destination, value, *rest)
+    return StoredOutboxMessage(outbox_id, message_id, destination, value, *rest)
 
 
-# The limit is on ids in order, so that `outbox_undelivered_idx` gives them without sorting.
+# SQLite by itself would take `outbox_pending_idx`, and sort all that is pending for every page.
 _PENDING = Statement(
     select(
         OutboxMessage.outbox_id,
         OutboxMessage.message_id,
-        OutboxMessage.event_id,
         OutboxMessage.destination,
         OutboxMessage.payload_json,
         OutboxMessage.created_at,
         OutboxMessage.available_at,
-        OutboxMessage.delivered_at,
         OutboxMessage.attempts,
+        OutboxMessage.event_id,
+        OutboxMessage.delivered_at,
     )
+    .with_hint(OutboxMessage, "INDEXED BY outbox_undelivered_idx", "sqlite")
     .where(OutboxMessage.delivered_at.is_(None), OutboxMessage.available_at <= bindparam("as_of"))
     .order_by(OutboxMessage.created_at, OutboxMessage.outbox_id)
     .limit(bindparam("most")),

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, cast
 
+from sqlalchemy import FromClause
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
@@ -21,8 +23,20 @@ from broker.engine import primary_code
 
 Row = Sequence[Any]
 
-# Positional parameters are what a driver binds fastest.
-_DIALECTS: dict[str, Callable[[], Dialect]] = {"sqlite": lambda: sqlite.dialect(paramstyle="qmark")}
+
+class _SQLiteCompiler(SQLiteCompiler):
+    def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:
+        """INDEXED BY, given by `with_hint`; SQLAlchemy's own compiler leaves hints out."""
+        return text
+
+
+def _sqlite() -> Dialect:
+    dialect = sqlite.dialect(paramstyle="qmark")  # positional is what the driver binds fastest
+    dialect.statement_compiler = _SQLiteCompiler
+    return dialect
+
+
+_DIALECTS: dict[str, Callable[[], Dialect]] = {"sqlite": _sqlite}
 
 
 class Statement:

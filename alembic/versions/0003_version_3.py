@@ -1,0 +1,85 @@
+"""Version 3: streams have owners, a stream has one lease, lease mutations have receipts."""
+
+from __future__ import annotations
+
+from alembic import op
+
+from broker.schema.backfill import backfill_owners
+from broker.schema.steps import step
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+TITLE = "version 3: owners of streams, one lease a stream, receipts"
+
+COLUMN = "ALTER TABLE streams ADD COLUMN workspace_id TEXT"
+
+# Of several leases on a stream none can be the right one: they are ended, the highest epoch stays.
+COLLAPSE = (
+    """CREATE TEMP TABLE broker_duplicates AS
+SELECT stream_id, max(epoch) AS epoch, count(*) AS leases
+FROM actor_leases GROUP BY stream_id HAVING count(*) > 1""",
+    "DELETE FROM actor_leases WHERE stream_id IN (SELECT stream_id FROM temp.broker_duplicates)",
+    """INSERT INTO actor_leases
+  (actor_id, stream_id, holder_id, epoch, nonce, acquired_at, heartbeat_at, expires_at)
+SELECT char(0) || 'runtime-broker-lineage:' || hex(stream_id), stream_id,
+  char(0) || 'runtime-broker-migration', epoch, lower(hex(randomblob(16))), 0, 0, 0
+FROM temp.broker_duplicates ORDER BY stream_id""",
+)
+
+# Indexes come after the rows that they are for.
+OBJECTS = (
+    "CREATE INDEX streams_workspace_stream_idx ON streams(workspace_id, stream_id)",
+    """CREATE TRIGGER streams_workspace_immutable BEFORE UPDATE OF workspace_id ON streams
+WHEN OLD.workspace_id IS NOT NULL AND OLD.workspace_id IS NOT NEW.workspace_id
+BEGIN SELECT RAISE(ABORT, 'runtime broker stream workspace ownership is immutable'); END""",
+    "CREATE UNIQUE INDEX actor_leases_stream_id_uq ON actor_leases(stream_id)",
+    """CREATE TABLE mutation_receipts (
+  request_id TEXT PRIMARY KEY,
+  method TEXT NOT NULL,
+  params_hash TEXT NOT NULL,
+  response_json TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT""",
+    "CREATE INDEX mutation_receipts_created_idx ON mutation_receipts(created_at, request_id)",
+)
+
+REMOVE = (
+    "DROP TABLE mutation_receipts",
+    "DROP INDEX actor_leases_stream_id_uq",
+    "DROP TRIGGER streams_workspace_immutable",
+    "DROP INDEX streams_workspace_stream_idx",
+    "ALTER TABLE streams DROP COLUMN workspace_id",
+)
+
+
+def upgrade() -> None:
+    with step(op, revision, TITLE, before=2, after=3) as current:
+        current.execute(COLUMN, *COLLAPSE)
+        duplicates = "SELECT coalesce(sum(leases), 0) FROM temp.broker_duplicates"
+        current.changes["leases of shared streams ended"] = current.count(duplicates)
+        lineage = "SELECT count(*) FROM temp.broker_duplicates"
+        current.changes["streams whose highest epoch was kept as lineage"] = current.count(lineage)
+        current.execute("DROP TABLE temp.broker_duplicates")
+        current.run.rewritten.add("actor_leases")
+
+        filled = backfill_owners(current.connection, current.run.progress)
+        current.changes["events read"] = filled.events
+        current.changes["streams given their owner"] = filled.streams
+
+        current.execute(*OBJECTS)
+        current.set_version(3)
+
+
+def downgrade() -> None:
+    with step(op, revision, "back to version 2", before=3, after=2) as current:
+        current.refuse_to_lose(
+            {
+                "receipts": "SELECT count(*) FROM mutation_receipts",
+                "owners of streams": "SELECT count(workspace_id) FROM streams",
+            }
+        )
+        current.execute(*REMOVE)
+        current.set_version(2)

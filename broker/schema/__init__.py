@@ -1,0 +1,101 @@
+"""The schema of the database: what it is, whether it is right, and how it gets there.
+
+Alembic is imported by `upgrade` and `downgrade` only: opening a database that is up to date does
+without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import URL, Engine
+
+from broker.schema.drift import drift
+from broker.schema.sharing import autogenerate_options
+from broker.schema.state import State, state, verify
+from broker.schema.steps import LOCK_TIMEOUT_MS, Progress, StepReport
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = [
+    "LOCK_TIMEOUT_MS",
+    "Progress",
+    "State",
+    "StepReport",
+    "autogenerate_options",
+    "check_config",
+    "current",
+    "downgrade",
+    "drift",
+    "state",
+    "upgrade",
+    "verify",
+]
+
+
+def upgrade(
+    target: str | URL | Engine,
+    revision: str = "head",
+    *,
+    shared: bool = False,
+    busy_timeout_ms: int = LOCK_TIMEOUT_MS,
+    progress: Progress | None = None,
+) -> list[StepReport]:
+    """Bring a database to `revision`, and say what each step did; [] if there was nothing to do.
+
+    Uses a connection of its own, takes the write lock before the first look, does everything in one
+    transaction and commits it; an error undoes all of it. A missing file is made. Databases that
+    another program made, at schema version 1 to 3 and without a version table, are adopted. The
+    journal mode is left alone.
+
+    `shared` permits a database that holds an application's tables and not yet ours.
+    `busy_timeout_ms` is how long to wait for the lock, so it should be longer than a migration takes:
+    then of several processes that start at once every one succeeds. `progress(done, total)` is
+    called while events are read.
+
+    Raises SchemaError for a database that cannot be migrated, DatabaseBusy, DatabaseUnavailable,
+    ConfigurationError for a URL or revision that is none, or for a `Connection`, whose owner could
+    roll the migration back.
+    """
+    from broker.schema import migrate
+
+    return migrate.upgrade(
+        target, revision, shared=shared, lock_timeout_ms=busy_timeout_ms, progress=progress
+    )
+
+
+def downgrade(
+    target: str | URL | Engine,
+    revision: str,
+    *,
+    lose_data: bool = False,
+    busy_timeout_ms: int = LOCK_TIMEOUT_MS,
+) -> list[StepReport]:
+    """Take a database back to an older `revision`, or to "base", which drops the store's tables.
+
+    Transaction and errors are as for `upgrade`. What the older schema cannot hold is counted first,
+    and any of it raises SchemaError with `lost`, unless `lose_data` says that it may go.
+    """
+    from broker.schema import migrate
+
+    return migrate.downgrade(target, revision, lose_data=lose_data, lock_timeout_ms=busy_timeout_ms)
+
+
+def current(target: str | URL | Engine) -> State:
+    """Where a database stands. Reads only, in a transaction of its own.
+
+    Raises SchemaError for a database that is not one of ours, DatabaseUnavailable if there is none.
+    """
+    from broker.schema import migrate
+
+    url = migrate.database_url(target)
+    with migrate.transaction(url, writes=False, lock_timeout_ms=LOCK_TIMEOUT_MS) as connection:
+        return state(connection)
+
+
+def check_config(target: str | URL | Engine) -> Config:
+    """A configuration for `alembic.command.check`, which raises for drift what Alembic raises."""
+    from broker.schema import migrate
+
+    return migrate.alembic_config(migrate.Call(migrate.database_url(target), "check"))

@@ -1,0 +1,129 @@
+"""Which workspace owns which stream, found out from the events; for the step to version 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from broker.canonical import NotJson, decode
+from broker.errors import SchemaError
+from broker.runtime_events import ForeignStream, workspace_of
+from broker.schema.steps import Progress
+
+_REPORT_EVERY = 1_000
+
+# Bytes, because the driver's error for text that is not UTF-8 would not tell which row it is. In
+# the order of the unique key, so that SQLite needs neither a sort nor a second pass.
+_EVENTS = """
+SELECT rowid, CAST(stream_id AS BLOB), CAST(event_id AS BLOB), CAST(payload_json AS BLOB)
+FROM events ORDER BY stream_id, revision
+"""
+_SET_OWNER = "UPDATE streams SET workspace_id = ? WHERE stream_id = ? AND workspace_id IS NULL"
+
+
+class Filled(NamedTuple):
+    """How many events were read, and how many streams got an owner."""
+
+    events: int
+    streams: int
+
+
+class _Event(NamedTuple):
+    rowid: int
+    stream_id: str
+    event_id: str
+    payload: bytes
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads events one by one, and reports how far it is."""
+
+    connection: Connection
+    progress: Progress | None
+    done: int = 0
+
+    def __iter__(self) -> Iterator[_Event]:
+        total = self.connection.exec_driver_sql("SELECT count(*) FROM events").scalar_one()
+        for rowid, stream_id, event_id, payload in self.connection.exec_driver_sql(_EVENTS):
+            yield _Event(
+                rowid,
+                _utf8(stream_id, rowid, "stream_id"),
+                _utf8(event_id, rowid, "event_id"),
+                payload,
+            )
+            self.done += 1
+            if self.progress and (self.done % _REPORT_EVERY == 0 or self.done == total):
+                self.progress(self.done, total)
+
+
+def backfill_owners(connection: Connection, progress: Progress | None = None) -> Filled:
+    """Give every stream the workspace that its runtime events name, in the caller's transaction.
+
+    Streams are read one after another, in bounded memory. The first event that cannot be judged
+    ends it: one that is not UTF-8, not JSON, of another stream, or of a second workspace raises
+    SchemaError with `table`, `row` (the rowid) and `column`, and the caller rolls back.
+    """
+    reader = _Reader(connection, progress)
+    streams = 0
+    for stream_id, events in groupby(reader, key=lambda event: event.stream_id):
+        owner = _owner(events)
+        if owner is not None:
+            streams += connection.exec_driver_sql(_SET_OWNER, (owner, stream_id)).rowcount
+    return Filled(reader.done, streams)
+
+
+def _owner(events: Iterator[_Event]) -> str | None:
+    owner = None
+    for event in events:
+        workspace = _workspace(event)
+        if workspace is not None and owner is not None and workspace != owner:
+            raise _bad_payload(
+                event, f"belongs to workspace {workspace!r}, but an earlier one to {owner!r}"
+            )
+        owner = workspace if owner is None else owner
+    return owner
+
+
+def _workspace(event: _Event) -> str | None:
+    try:
+        return workspace_of(
+            decode(_utf8(event.payload, event.rowid, "payload_json")), event.stream_id
+        )
+    except NotJson as error:
+        raise _bad_payload(event, f"has a payload that {error}") from error
+    except ForeignStream as error:
+        raise _bad_payload(
+            event, f"is a runtime event of stream {error.payload_stream_id!r}"
+        ) from error
+
+
+def _utf8(raw: bytes, rowid: int, column: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise SchemaError(
+            f"events.{column} of the row with rowid {rowid} is not UTF-8; {_CURE}",
+            table="events",
+            row=rowid,
+            column=column,
+        ) from None
+
+
+def _bad_payload(event: _Event, fault: str) -> SchemaError:
+    return SchemaError(
+        f"event {event.event_id!r} of stream {event.stream_id!r} (rowid {event.rowid}) {fault};"
+        f" {_CURE}",
+        table="events",
+        row=event.rowid,
+        column="payload_json",
+        eventId=event.event_id,
+        streamId=event.stream_id,
+    )
+
+
+_CURE = "the database was left as it was: correct that row and upgrade again"

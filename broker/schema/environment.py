@@ -1,0 +1,193 @@
+"""What `alembic/env.py` does: the one road on which every Alembic command reaches a database."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from typing import Any, NoReturn
+
+from alembic import context
+from sqlalchemy import Connection, MetaData
+
+from broker.errors import BrokerError, ConfigurationError, SchemaError
+from broker.schema import versions
+from broker.schema.drift import drift
+from broker.schema.drift_operations import report_drift
+from broker.schema.migrate import Call, call_of, database_url, transaction
+from broker.schema.state import stamp, stamp_for_reading, state
+from broker.schema.steps import Run, StepReport
+
+_LOOKING = {"check", "current", "history", "revision"}  # the commands that change nothing
+_OPTIONS = {"url", "shared", "lose-data"}
+
+
+def run() -> None:
+    """Run the Alembic command that is under way, in one transaction of a connection of its own.
+
+    From a program errors are raised as they are. On the command line they are one line and an exit
+    code: 1, or for `check` 1 for drift and 2 if the database could not be looked at.
+    """
+    given: Namespace | None = context.config.cmd_opts
+    if given is None:
+        _run(_programs_call())
+        return
+
+    command = given.cmd[0].__name__
+    try:
+        call = _command_lines_call(command)
+        if command == "check":
+            _check(call)
+        _run(call)
+    except BrokerError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        raise SystemExit(2 if command == "check" else 1) from error
+    for report in call.run.reports:
+        context.config.print_stdout(_line(report))
+
+
+def _programs_call() -> Call:
+    attributes = context.config.attributes
+    if attributes.get("connection") is not None:
+        database_url(attributes["connection"])  # refuses it, and says why
+    url = attributes.get("url") or os.environ.get("BROKER_DATABASE_URL")
+    return call_of(context.config) or Call(database_url(url or _no_url()), command=None)
+
+
+def _command_lines_call(command: str) -> Call:
+    options: dict[str, str] = context.get_x_argument(as_dictionary=True)
+    if unknown := sorted(options.keys() - _OPTIONS):
+        raise ConfigurationError(
+            f"-x {unknown[0]} is not known; there are -x url=…, -x shared=yes, -x lose-data=yes"
+        )
+    url = options.get("url") or os.environ.get("BROKER_DATABASE_URL") or _no_url()
+    return Call(
+        database_url(url),
+        command,
+        shared=_yes(options, "shared"),
+        run=Run(lose_data=_yes(options, "lose-data")),
+    )
+
+
+def _no_url() -> NoReturn:
+    raise ConfigurationError(
+        "which database? Say  alembic -x url=sqlite:///FILE …  or set BROKER_DATABASE_URL"
+    )
+
+
+def _yes(options: dict[str, str], name: str) -> bool:
+    answer = options.get(name, "no")
+    if answer not in {"yes", "no"}:
+        raise ConfigurationError(f"-x {name} is yes or no, not {answer!r}")
+    return answer == "yes"
+
+
+def _line(report: StepReport) -> str:
+    counts = ", ".join(f"{what}: {number}" for what, number in report.changes.items())
+    return f"{report.revision} {report.title}" + (f" ({counts})" if counts else "")
+
+
+def _check(call: Call) -> NoReturn:
+    with transaction(call.url, writes=False, lock_timeout_ms=call.lock_timeout_ms) as connection:
+        facts = drift(connection)
+    for fact in facts or ["no drift: the schema is what the models say"]:
+        context.config.print_stdout(fact)
+    raise SystemExit(1 if facts else 0)
+
+
+def _run(call: Call) -> None:
+    if context.is_offline_mode():
+        raise ConfigurationError(
+            "--sql is not possible: the migrations need the live database, whose rows they read"
+            " and check"
+        )
+    looking = call.command in _LOOKING
+    with transaction(
+        call.url, writes=not looking, lock_timeout_ms=call.lock_timeout_ms
+    ) as connection:
+        if looking:
+            _look(connection, call)
+        else:
+            _migrate(connection, call)
+
+
+def _look(connection: Connection, call: Call) -> None:
+    # `check` compares whatever there is, its revision included; Alembic would stop at the latter.
+    checking = call.command == "check"
+    revision = versions.HEAD if checking else state(connection, shared=True).revision
+    stamp_for_reading(connection, revision)
+    _configure(connection, call)
+    context.run_migrations()
+
+
+def _migrate(connection: Connection, call: Call) -> None:
+    found = state(connection, shared=call.shared)
+    if found.stamped is None or found.stamped != found.revision:
+        stamp(connection, found.revision)
+    looked_only = _configure(connection, call)
+    context.run_migrations()
+    if looked_only or context.get_context().opts.get("dont_mutate"):
+        connection.rollback()
+        return
+
+    if not context.get_context().get_current_heads():
+        connection.exec_driver_sql(f"DROP TABLE {versions.VERSION_TABLE}")
+    _check_agreement(connection)
+    _check_references(connection, call.run)
+
+
+def _configure(connection: Connection, call: Call) -> list[str]:
+    """Configure Alembic; the list that is returned is filled if it only compares schemas."""
+    compared: list[str] = []
+
+    def compare(_context: Any, _revision: Any, directives: list[Any]) -> None:
+        compared.append("schemas")
+        report_drift(drift(connection), directives)
+
+    context.configure(
+        connection=connection,
+        target_metadata=MetaData(),  # the comparison is ours, complete, and made in `compare`
+        include_name=lambda *_: False,
+        process_revision_directives=compare,
+        version_table=versions.VERSION_TABLE,
+        transactional_ddl=True,
+        broker_run=call.run,
+    )
+    return compared
+
+
+def _check_agreement(connection: Connection) -> None:
+    """What the version table says must be what the database is, whatever the revisions did."""
+    found = state(connection, shared=True)
+    if found.stamped != found.revision:
+        raise SchemaError(
+            f"{versions.VERSION_TABLE} says {found.stamped}, but the database is at"
+            f" {found.revision}: nothing was changed"
+        )
+
+
+def _check_references(connection: Connection, run: Run) -> None:
+    """Refuse to commit if rows of some table now refer to rows that are gone.
+
+    Foreign keys are off while tables are made anew. Only what refers to those tables can have been
+    broken, so nothing else is read: our own tables do not, an application's may.
+    """
+    if not run.rewritten:
+        return
+    names = ", ".join(f"'{name}'" for name in sorted(run.rewritten))
+    referring = connection.exec_driver_sql(
+        "SELECT DISTINCT t.name FROM pragma_table_list AS t"
+        " JOIN pragma_foreign_key_list(t.name, 'main') AS k"
+        f" WHERE t.schema = 'main' AND t.type = 'table' AND lower(k.\"table\") IN ({names})"
+    ).fetchall()
+    for (table,) in referring:
+        quoted = '"' + table.replace('"', '""') + '"'
+        broken = connection.exec_driver_sql(f"PRAGMA main.foreign_key_check({quoted})").fetchall()
+        lost = [row for row in broken if row[2].lower() in run.rewritten]
+        if lost:
+            raise SchemaError(
+                f"{len(lost)} rows of {table} refer to rows of {lost[0][2]} that the migration"
+                " removes; nothing was changed",
+                table=table,
+                rows=len(lost),
+            )

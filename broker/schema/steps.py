@@ -1,0 +1,125 @@
+"""What the revisions share: the connection, counting, refusing to lose data, and the report.
+
+A revision is a list of statements between two validations; this is the frame round it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+
+from broker.errors import SchemaError
+from broker.schema import validate
+
+#: How long a migration waits for the lock: another process may be in the middle of a long one.
+LOCK_TIMEOUT_MS = 60_000
+
+#: Called with the number of events that were read and that there are.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one revision did: `changes` counts, by a phrase that says what was counted."""
+
+    revision: str
+    title: str
+    changes: dict[str, int]
+
+
+@dataclass(slots=True)
+class Run:
+    """One call of Alembic: what the caller wants, and what came of it.
+
+    `rewritten` are the tables whose rows were written anew, whose references need checking.
+    """
+
+    lose_data: bool = False
+    progress: Progress | None = None
+    reports: list[StepReport] = field(default_factory=list)
+    rewritten: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Step:
+    """One revision under way, in the transaction of all of them."""
+
+    connection: Connection
+    run: Run
+    changes: dict[str, int] = field(default_factory=dict)
+
+    def execute(self, *statements: str) -> None:
+        """Run statements that take no parameters, as they stand."""
+        for statement in statements:
+            self.connection.exec_driver_sql(statement)
+
+    def count(self, query: str) -> int:
+        """The answer of a query for one number."""
+        return int(self.connection.exec_driver_sql(query).scalar_one())
+
+    def set_version(self, version: int) -> None:
+        """Write the schema version in its two places."""
+        self.connection.exec_driver_sql(
+            "INSERT INTO metadata (key, value) VALUES ('schema_version', ?)"
+            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (str(version),),
+        )
+        self.execute(f"PRAGMA user_version = {version:d}")
+
+    def refuse_to_lose(self, queries: Mapping[str, str]) -> None:
+        """Raise SchemaError if any of these counts is not 0, unless losing data was asked for.
+
+        Otherwise the counts become part of the report.
+        """
+        lost = {what: number for what, query in queries.items() if (number := self.count(query))}
+        if lost and not self.run.lose_data:
+            listed = ", ".join(f"{what}: {number}" for what, number in lost.items())
+            raise SchemaError(
+                f"this downgrade would lose data ({listed}); nothing was changed. To lose it on"
+                " purpose, say lose_data=True (alembic: -x lose-data=yes)",
+                lost=lost,
+            )
+        self.changes |= {f"{what} lost": number for what, number in lost.items()}
+
+    def rebuild(self, table: str, create: str, fill: str) -> None:
+        """Replace `table` by one made with `create`, filled by `fill` from `temp.broker_rebuild`.
+
+        What others hang on the table is kept: their indexes and triggers are made again, and views
+        and triggers elsewhere that name it never see another name, as they would with ALTER TABLE
+        … RENAME, which rewrites them or stumbles over them.
+        """
+        hung_on = self.connection.exec_driver_sql(
+            "SELECT sql FROM main.sqlite_schema WHERE tbl_name = ? COLLATE NOCASE"
+            " AND type IN ('index', 'trigger') AND sql IS NOT NULL ORDER BY type, name",
+            (table,),
+        ).fetchall()
+        self.execute(
+            f"CREATE TEMP TABLE broker_rebuild AS SELECT * FROM main.{table}",
+            f"DROP TABLE main.{table}",
+            create,
+            fill,
+            "DROP TABLE temp.broker_rebuild",
+            *(sql for (sql,) in hung_on),
+        )
+        self.run.rewritten.add(table)
+
+
+@contextmanager
+def step(op: Any, revision: str, title: str, *, before: int, after: int) -> Iterator[Step]:
+    """The frame of a revision: validates schema version `before`, runs the block, validates `after`.
+
+    0 is a database without our tables. Raises SchemaError, and leaves it to the transaction of the
+    whole run to undo everything.
+    """
+    run: Run = op.get_context().opts["broker_run"]
+    current = Step(op.get_bind(), run)
+    if before:
+        validate.validate(current.connection, before)
+    yield current
+    if after:
+        validate.validate(current.connection, after)
+    run.reports.append(StepReport(revision, title, current.changes))

@@ -1,0 +1,93 @@
+"""Several processes upgrade one file at once; whichever way they meet, each one succeeds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from broker import schema
+from tests.migrations.support import ROOT, contents, looking, url, version_1
+
+# Says what it does, and in the middle of the backfill waits for a line of input.
+PROCESS = """
+import json, sys
+from broker import schema
+
+def pause(done, total):
+    print("in the middle", flush=True)
+    sys.stdin.readline()
+
+print("starting", flush=True)
+progress = pause if sys.argv[2] == "slow" else None
+reports = schema.upgrade(sys.argv[1], progress=progress)
+print(json.dumps([report.revision for report in reports]), flush=True)
+"""
+
+
+def start(path: Path, pace: str = "fast") -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROCESS, url(path), pace],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "starting\n"
+    return process
+
+
+def reach_the_middle(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "in the middle\n"
+
+
+def finish(process: subprocess.Popen[str]) -> list[str]:
+    output, errors = process.communicate("\n" * 10, timeout=60)
+    assert process.returncode == 0, errors
+    done: list[str] = json.loads(output.splitlines()[-1])
+    return done
+
+
+def test_b16_of_processes_that_start_together_on_an_empty_file_one_does_the_work(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "new.db"
+    processes = [start(path) for _ in range(4)]
+
+    done = sorted(finish(process) for process in processes)
+
+    assert done == [[], [], [], ["0001", "0002", "0003", "0004"]]
+    with looking(path) as connection:
+        assert schema.drift(connection) == []
+
+
+def test_b16_processes_wait_for_a_slow_backfill_and_find_it_done(tmp_path: Path) -> None:
+    path = version_1(tmp_path / "1.db")
+    slow = start(path, "slow")
+    reach_the_middle(slow)
+    others = [start(path), start(path)]
+    assert [other.poll() for other in others] == [None, None]
+
+    done = [finish(slow), *(finish(other) for other in others)]
+
+    assert done == [["0002", "0003", "0004"], [], []]
+
+
+def test_b15_a_process_killed_in_the_middle_leaves_the_old_version_to_the_next(
+    tmp_path: Path,
+) -> None:
+    path = version_1(tmp_path / "1.db")
+    before = contents(path)
+    killed = start(path, "slow")
+    reach_the_middle(killed)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+
+    assert contents(path) == before
+    assert finish(start(path)) == ["0002", "0003", "0004"]
