@@ -25,7 +25,7 @@ Row = Sequence[Any]
 
 
 class _SQLiteCompiler(SQLiteCompiler):
-    def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:
+    def get_from_hint_text(self, _table: FromClause, text: str | None) -> str | None:
         """INDEXED BY, given by `with_hint`; SQLAlchemy's own compiler leaves hints out."""
         return text
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, NullPool, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -172,9 +173,13 @@ def _require_existing(url: URL) -> None:
 
 
 def _run(run_command: Callable[..., Any], call: Call, revision: str) -> list[StepReport]:
+    config = alembic_config(call)
     with _one_at_a_time:
         try:
-            run_command(alembic_config(call), revision)
+            # Before anything is opened, so that a slip of the pen does not leave an empty file.
+            if revision.isalnum():  # else it is relative to what is there
+                ScriptDirectory.from_config(config).get_revisions(revision)
+            run_command(config, revision)
         except CommandError as error:
             raise ConfigurationError(f"Alembic refused: {error}") from error
     return call.run.reports

@@ -1,0 +1,5 @@
+"""`python -m broker`."""
+
+from broker.cli import main
+
+main()

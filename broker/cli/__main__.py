@@ -1,0 +1,5 @@
+"""`python -m broker.cli`."""
+
+from broker.cli import main
+
+main()
