@@ -31,14 +31,20 @@ class NotJson(ValueError):
 
 
 class Encoded(NamedTuple):
-    """One value in both forms: `stored` in the caller's key order, `canonical` for hashes."""
+    """A value in its stored form, and as what `canonical_of` takes for the canonical one.
+
+    `embeddable` is the value itself wherever orjson's sorted output is canonical, so that a whole
+    request is written at once; elsewhere it holds the exact text of some part or of all of it.
+    """
 
     stored: str
-    canonical: bytes
+    embeddable: Any
 
 
 def encode(value: object) -> Encoded:
-    """Both forms of a finite JSON value, which is left untouched.
+    """The stored and, once asked for, the canonical form of a finite JSON value.
+
+    The value is left untouched, and must not be changed before `canonical_of` has seen it.
 
     Accepts exactly `dict` with `str` keys, `list`, `str`, `int`, `float`, `bool` and `None`: at
     most `MAX_DEPTH` levels, and only numbers that are finite as a double. Raises `NotJson` for
@@ -47,21 +53,37 @@ def encode(value: object) -> Encoded:
     exact = value
     try:
         # orjson goes before any walk over levels: it goes down first, so a cycle stops it at once.
-        canonical = orjson.dumps(exact, option=_CANONICAL)
-        if not _is_plain(value):
+        stored = orjson.dumps(exact, option=_STORED)
+        if not _are_plain([value]):
             exact = _with_exact_floats(value, 0)
-            canonical = orjson.dumps(exact, option=_CANONICAL)
-        stored = orjson.dumps(exact, option=_STORED).decode()
+            stored = orjson.dumps(exact, option=_STORED)
     except orjson.JSONEncodeError:  # a lone surrogate, an integer beyond 64 bits, or not JSON
-        return Encoded(_write(value, by_utf16=False), _write(value, by_utf16=True).encode())
-    if not stored.isascii() and _has_astral_key(canonical):
-        canonical = _write(value, by_utf16=True).encode()
-    return Encoded(stored, canonical)
+        return Encoded(_write(value, by_utf16=False), _exactly(value))
+    if not stored.isascii() and _has_astral_key(stored):
+        exact = _exactly(value)
+    return Encoded(stored.decode(), exact)
+
+
+def encode_all(values: list[Any]) -> list[Encoded]:
+    """`encode` for each of the values; most of the time they can be looked over all at once."""
+    with suppress(orjson.JSONEncodeError):
+        texts = [orjson.dumps(value, option=_STORED).decode() for value in values]
+        if _are_plain(values) and "".join(texts).isascii():
+            return list(map(Encoded, texts, values))
+    return [encode(value) for value in values]
+
+
+def canonical_of(form: object) -> bytes:
+    """The canonical bytes of JSON that is made of `Encoded.embeddable` parts.
+
+    What is around them has ASCII keys, safe integers and strings without lone surrogates.
+    """
+    return orjson.dumps(form, option=_CANONICAL)
 
 
 def canonical(value: object) -> bytes:
     """The canonical bytes of a value; accepts and refuses what `encode` does."""
-    return encode(value).canonical
+    return canonical_of(encode(value).embeddable)
 
 
 def digest(canonical: bytes) -> str:
@@ -120,9 +142,9 @@ _BELOW_ASTRAL = bytes(range(0xF0))
 _ASTRAL_KEY = re.compile(rb'[\xf0-\xf4](?:[^"\\\xf0-\xf4]|\\.)*+":')
 
 
-def _is_plain(value: object) -> bool:
-    """Whether all of a value is JSON that orjson, having written it, has written as RFC 8785."""
-    level: list[Any] = [[value]]
+def _are_plain(values: list[Any]) -> bool:
+    """Whether the values are JSON that orjson, having written it, has written as RFC 8785."""
+    level: list[Any] = [values]
     depth = 0
     while level:
         if depth > MAX_DEPTH:
@@ -142,10 +164,14 @@ def _is_plain(value: object) -> bool:
     return True
 
 
-def _has_astral_key(canonical: bytes) -> bool:
+def _has_astral_key(written: bytes) -> bool:
     """Whether the order of keys may differ: orjson's is by code point, RFC 8785's by UTF-16."""
-    any_astral = canonical.translate(None, _BELOW_ASTRAL)  # many times as fast as the search
-    return bool(any_astral) and _ASTRAL_KEY.search(canonical) is not None
+    any_astral = written.translate(None, _BELOW_ASTRAL)  # many times as fast as the search
+    return bool(any_astral) and _ASTRAL_KEY.search(written) is not None
+
+
+def _exactly(value: object) -> orjson.Fragment:
+    return orjson.Fragment(_write(value, by_utf16=True).encode())
 
 
 def _with_exact_floats(value: Any, depth: int) -> Any:

@@ -57,9 +57,8 @@ class LogicalClock:
         answers anything but a non-negative safe integer (wall) or number (monotonic).
         """
         with self._lock:
-            now, boot = self._now(floor)
-            self._last, self._boot = now, boot
-            return now
+            self._last, self._boot = self._now(floor)
+            return self._last
 
     def peek(self, floor: int) -> int:
         """What `read` would answer, without advancing the clock."""
@@ -67,7 +66,12 @@ class LogicalClock:
             return self._now(floor)[0]
 
     def _now(self, floor: int) -> tuple[int, tuple[int, float]]:
-        wall, monotonic = self._read_wall(), self._read_monotonic()
+        """The reading, and the boot pair to go on with."""
+        wall, monotonic = self._wall(), self._monotonic()
+        if type(wall) is not int or not 0 <= wall <= MAX_SAFE_INTEGER:
+            raise _bad_clock("wall", wall, "a non-negative safe integer", "brokerNow")
+        if type(monotonic) not in _NUMBERS or not 0 <= monotonic < math.inf:
+            raise _bad_clock("monotonic", monotonic, "a finite number >= 0", "monotonicNow")
         if self._boot is None:
             now = max(wall, self._last, floor)
             return now, (now, monotonic)
@@ -78,25 +82,12 @@ class LogicalClock:
         if now > MAX_SAFE_INTEGER:
             raise InvalidRequest("broker time exceeds the safe integer range", field="brokerNow")
 
-        frozen = now - max(wall, elapsed) > FROZEN_AFTER_MS
-        return now, ((now, monotonic) if frozen else self._boot)
+        is_frozen = now - max(wall, elapsed) > FROZEN_AFTER_MS
+        return now, (now, monotonic) if is_frozen else self._boot
 
-    def _read_wall(self) -> int:
-        wall = self._wall()
-        if type(wall) is not int or not 0 <= wall <= MAX_SAFE_INTEGER:
-            raise InvalidRequest(
-                f"the wall clock answered {wall!r}, not a non-negative safe integer",
-                field="brokerNow",
-            )
-        return wall
 
-    def _read_monotonic(self) -> float:
-        monotonic = self._monotonic()
-        if isinstance(monotonic, bool) or not isinstance(monotonic, int | float):
-            raise InvalidRequest("the monotonic clock must answer a number", field="monotonicNow")
-        if not 0 <= monotonic < math.inf:
-            raise InvalidRequest(
-                f"the monotonic clock answered {monotonic!r}, not a finite non-negative number",
-                field="monotonicNow",
-            )
-        return monotonic
+_NUMBERS = {int, float}  # exactly: a boolean is none
+
+
+def _bad_clock(name: str, answer: object, wanted: str, field: str) -> InvalidRequest:
+    return InvalidRequest(f"the {name} clock answered {answer!r}, not {wanted}", field=field)

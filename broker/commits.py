@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import orjson
-
-from broker.canonical import Encoded, digest
+from broker.canonical import Encoded, canonical_of, digest
+from broker.clock import MAX_SAFE_INTEGER
 from broker.errors import IdempotencyConflict, InvalidRequest
 from broker.events import MOST_EVENT_BYTES_BESIDES_PAYLOAD, event_bytes
 from broker.messages import (
@@ -18,14 +16,11 @@ from broker.messages import (
     NewEvent,
     NewOutboxMessage,
     NewProjection,
-    validate,
+    validate_and_encode,
 )
 
-_LATEST = 2**53 - 1  # stands for a time that is not known yet; no other is longer
 
-
-@dataclass(frozen=True, slots=True)
-class PreparedCommit:
+class PreparedCommit(NamedTuple):
     """A valid commit request with everything that can be worked out without the database.
 
     The texts are stored JSON, in the order of the request's lists; `reply` is None where the
@@ -49,18 +44,21 @@ class PreparedCommit:
 
     def require_unique_ids(self) -> None:
         """Raise IdempotencyConflict when an id stands twice in the request."""
-        _require_unique("eventId", [event.event_id for event in self.request.events])
-        _require_unique("outboxId", [message.outbox_id for message in self.outbox])
-        _require_unique("projectionId", [each.projection_id for each in self.projections])
+        if len(self.request.events) > 1:
+            _require_unique("eventId", [event.event_id for event in self.request.events])
+        if len(self.outbox) > 1:
+            _require_unique("outboxId", [message.outbox_id for message in self.outbox])
+        if len(self.projections) > 1:
+            _require_unique("projectionId", [each.projection_id for each in self.projections])
 
 
 def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
     """Validate and encode a commit; raises InvalidRequest.
 
     An event that would not fit into a page of `page_max_bytes` is refused: no reader could get it.
+    A time that is not known yet counts as long as any can be.
     """
-    encoded: list[Encoded] = []
-    request = validate(CommitRequest, given, encoded)
+    request, encoded = validate_and_encode(CommitRequest, given)
     ends = len(request.events), len(request.events) + len(request.outbox or ())
     last = ends[1] + len(request.projections or ())
     payloads, outbox_payloads = encoded[: ends[0]], encoded[ends[0] : ends[1]]
@@ -92,7 +90,7 @@ def _require_readable(request: CommitRequest, texts: list[str], page_max_bytes: 
             event.event_type,
             text,
             request.lease.epoch,
-            _LATEST if event.occurred_at is None else event.occurred_at,
+            MAX_SAFE_INTEGER if event.occurred_at is None else event.occurred_at,
             event.correlation_id,
             event.causation_id,
             event.trace_id,
@@ -149,19 +147,19 @@ def _canonical(
         ]
     if request.projections is not None:
         form["projections"] = [
-            {"projectionId": each.projection_id, "value": orjson.Fragment(value.canonical)}
+            {"projectionId": each.projection_id, "value": value.embeddable}
             for each, value in zip(request.projections, values, strict=True)
         ]
     if request.inbox_result is not ABSENT:
-        form["inboxResult"] = orjson.Fragment(reply[0].canonical)
-    return orjson.dumps(form, option=orjson.OPT_SORT_KEYS)
+        form["inboxResult"] = reply[0].embeddable
+    return canonical_of(form)
 
 
 def _event_form(event: NewEvent, payload: Encoded) -> dict[str, Any]:
     form: dict[str, Any] = {
         "eventId": event.event_id,
         "eventType": event.event_type,
-        "payload": orjson.Fragment(payload.canonical),
+        "payload": payload.embeddable,
     }
     if event.occurred_at is not None:
         form["occurredAt"] = event.occurred_at
@@ -178,7 +176,7 @@ def _outbox_form(message: NewOutboxMessage, payload: Encoded) -> dict[str, Any]:
     form: dict[str, Any] = {
         "outboxId": message.outbox_id,
         "destination": message.destination,
-        "payload": orjson.Fragment(payload.canonical),
+        "payload": payload.embeddable,
     }
     if message.event_id is not None:
         form["eventId"] = message.event_id

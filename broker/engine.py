@@ -14,7 +14,6 @@ from sqlalchemy import URL, Connection, Engine, Pool, create_engine, event, make
 from sqlalchemy import exc as sa_exc
 
 from broker.errors import (
-    BrokerError,
     ConfigurationError,
     DatabaseBusy,
     DatabaseError,
@@ -90,6 +89,10 @@ def configure_engine(engine: Engine, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) 
 def require_file(url: URL) -> None:
     """Raise ConfigurationError unless `url` names a file of a supported SQLite."""
     require_sqlite(url.get_backend_name())
+    if url.host or url.username or url.password:
+        raise ConfigurationError(
+            "an SQLite URL has neither host, user nor password: sqlite:///FILE"
+        )
     name = url.database or ""
     if name in {"", ":memory:"} or ":memory:" in name or "mode=memory" in name:
         raise ConfigurationError(_IN_MEMORY)
@@ -136,7 +139,12 @@ def _install(engine: Engine, busy_timeout_ms: int, *, wal: bool, foreign_keys: b
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         mode = connection.get_execution_options().get(_BEGIN_MODE, "DEFERRED")
-        begin(connection.connection.dbapi_connection, mode)
+        if mode not in {"DEFERRED", "IMMEDIATE"}:
+            raise ConfigurationError(f"{_BEGIN_MODE} must be DEFERRED or IMMEDIATE, not {mode!r}")
+        dbapi_connection: Any = connection.connection.dbapi_connection
+        if in_transaction(dbapi_connection):  # a refused COMMIT has left it, see `_reset`
+            dbapi_connection.rollback()
+        connection.exec_driver_sql(f"BEGIN {mode}")  # so that its errors are SQLAlchemy's
 
     @event.listens_for(engine, "reset")
     def _reset(dbapi_connection: Any, _record: Any, state: Any) -> None:
@@ -144,17 +152,6 @@ def _install(engine: Engine, busy_timeout_ms: int, *, wal: bool, foreign_keys: b
         # SQLAlchemy counts it as ended: without this the lock would go back into the pool.
         if state.asyncio_safe and not state.terminate_only and in_transaction(dbapi_connection):
             dbapi_connection.rollback()
-
-
-def begin(dbapi_connection: Any, mode: str) -> None:
-    """BEGIN on the driver, after undoing what a refused COMMIT may have left open."""
-    if mode not in {"DEFERRED", "IMMEDIATE"}:
-        raise ConfigurationError(f"{_BEGIN_MODE} must be DEFERRED or IMMEDIATE, not {mode!r}")
-    if in_transaction(dbapi_connection):
-        dbapi_connection.rollback()
-    cursor = dbapi_connection.cursor()
-    cursor.execute(f"BEGIN {mode}")
-    cursor.close()
 
 
 def refuse_autocommit_false(dbapi_connection: Any) -> None:
@@ -222,12 +219,13 @@ def primary_code(error: BaseException) -> int | None:
     return None if code is None else code & 0xFF
 
 
-def translate(error: Exception) -> BrokerError:
+def translate(error: Exception) -> Exception:
     """The error to raise, `from error`, for what a driver, a pool or SQLAlchemy raised.
 
-    Decides by type and result code, never by text. One of ours is returned as it is.
+    Decides by type and result code, never by text. Whatever else it is, one of ours or what a
+    clock of the application's raised, is returned as it is.
     """
-    if isinstance(error, BrokerError):
+    if not isinstance(error, sqlite3.Error | sa_exc.SQLAlchemyError):
         return error
     if isinstance(error, sa_exc.TimeoutError):
         return DatabaseBusy("no connection of the pool became free in time; run the unit again")
@@ -256,7 +254,7 @@ def _why_busy(error: Exception) -> str:
     return "another connection holds the database; nothing was stored, run the whole unit again"
 
 
-def translate_commit(error: Exception) -> BrokerError:
+def translate_commit(error: Exception) -> Exception:
     """As `translate`, for an error of COMMIT itself.
 
     SQLite says for certain that nothing was stored, except when the write or flush of the log

@@ -14,6 +14,7 @@ import orjson
 from sqlalchemy import bindparam, func, insert, literal_column, select, update
 
 from broker.canonical import NotJson, decode
+from broker.clock import MAX_SAFE_INTEGER
 from broker.commits import PreparedCommit, prepare
 from broker.errors import (
     BrokerError,
@@ -22,8 +23,8 @@ from broker.errors import (
     InvalidRequest,
     RevisionConflict,
 )
-from broker.leases import lease_columns, require_live, require_stream
-from broker.messages import CommitRequest, CommitResult, Given, Lease
+from broker.leases import AUTHORITY, require_authority
+from broker.messages import CommitRequest, CommitResult, Given
 from broker.models import ActorLease, Event, InboxMessage, Stream
 from broker.options import Options
 from broker.outbox import insert_outbox, is_outbox_id_used
@@ -58,8 +59,7 @@ def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
     if request_hash is not None:
         return _recorded(commit, (request_hash, result_json))
 
-    lease = None if row[6] is None else Lease(*row[6:])
-    require_stream(require_live(lease, request.actor_id, request.lease, now), request.stream_id)
+    require_authority(row[6:], request.actor_id, request.lease, request.stream_id, now)
     _require_revision(request, revision or 0)
     workspace_id = _owner_after(request, owner)
     commit.require_unique_ids()
@@ -110,6 +110,10 @@ def _require_revision(request: CommitRequest, actual: int) -> None:
             expectedRevision=request.expected_revision,
             actualRevision=actual,
         )
+    if actual + len(request.events) > MAX_SAFE_INTEGER:
+        raise InvalidRequest(
+            f"the revisions of stream {request.stream_id!r} are used up", field="expectedRevision"
+        )
 
 
 def _owner_after(request: CommitRequest, owner: str | None) -> str | None:
@@ -146,11 +150,11 @@ def _require_known_events(transaction: Transaction, commit: PreparedCommit) -> N
 
 def _unknown_event(transaction: Transaction, commit: PreparedCommit) -> int | None:
     """The index of the first outbox message that names no event, neither old nor of this commit."""
-    if not any(message.event_id for message in commit.outbox):
+    if not commit.outbox:
         return None
-    own = {event.event_id for event in commit.request.events}
+    known = {event.event_id for event in commit.request.events}
     for index, message in enumerate(commit.outbox):
-        if message.event_id is None or message.event_id in own:
+        if message.event_id is None or message.event_id in known:
             continue
         if transaction.channel.one(_IS_EVENT, message.event_id) is None:
             return index
@@ -288,7 +292,7 @@ _LOOK = Statement(
         InboxMessage.result_json,
         Stream.revision,
         Stream.workspace_id,
-        *lease_columns(ActorLease),
+        *AUTHORITY,
     )
     .select_from(_ONE_ROW)
     .outerjoin(InboxMessage, InboxMessage.message_id == bindparam("message_id"))

@@ -163,29 +163,40 @@ def require_live(
     lease: Lease | None, actor_id: str, credential: LeaseCredential, now: int
 ) -> Lease:
     """The actor's lease, if the credential is that of a live one; else StaleLease."""
-    if (
-        lease is None
-        or lease.expires_at <= now
-        or lease.epoch != credential.epoch
-        or not hmac.compare_digest(lease.nonce.encode(), credential.nonce.encode())
-    ):
-        raise StaleLease(
-            f"the lease that {actor_id!r} shows is not, or no longer, live: acquire it again",
-            actorId=actor_id,
-        )
+    if lease is None or not _proves(credential, lease.epoch, lease.nonce, lease.expires_at, now):
+        raise _stale(actor_id)
     return lease
 
 
-def require_stream(lease: Lease, stream_id: str) -> None:
-    """Raise StaleLease unless the lease is for this stream."""
-    if lease.stream_id != stream_id:
+def require_authority(
+    row: Row, actor_id: str, credential: LeaseCredential, stream_id: str, now: int
+) -> None:
+    """Raise StaleLease unless `row`, of `AUTHORITY`, is a live lease on the stream."""
+    leased_stream, epoch, nonce, expires_at = row
+    if epoch is None or not _proves(credential, epoch, nonce, expires_at, now):
+        raise _stale(actor_id)
+    if leased_stream != stream_id:
         raise StaleLease(
-            f"the lease of {lease.actor_id!r} is for stream {lease.stream_id!r},"
-            f" not for {stream_id!r}",
-            actorId=lease.actor_id,
-            authorizedStreamId=lease.stream_id,
+            f"the lease of {actor_id!r} is for stream {leased_stream!r}, not for {stream_id!r}",
+            actorId=actor_id,
+            authorizedStreamId=leased_stream,
             streamId=stream_id,
         )
+
+
+def _proves(credential: LeaseCredential, epoch: int, nonce: str, expires_at: int, now: int) -> bool:
+    return (
+        expires_at > now
+        and epoch == credential.epoch
+        and hmac.compare_digest(nonce.encode(), credential.nonce.encode())
+    )
+
+
+def _stale(actor_id: str) -> StaleLease:
+    return StaleLease(
+        f"the lease that {actor_id!r} shows is not, or no longer, live: acquire it again",
+        actorId=actor_id,
+    )
 
 
 def _unavailable(
@@ -285,6 +296,10 @@ def _recorded(receipt: Receipt, response: Any) -> Lease | None:
 
 
 # ------------------------------------------------------------------------------------- statements
+
+
+#: What `require_authority` judges, for statements that join the actor's lease.
+AUTHORITY = (ActorLease.stream_id, ActorLease.epoch, ActorLease.nonce, ActorLease.expires_at)
 
 
 def lease_columns(entity: Any) -> tuple[Any, ...]:

@@ -200,3 +200,8 @@ class Operations(ABC):
     def table_names(self) -> list[str]:
         """The names of all tables of the database, sorted."""
         return self._read(reads.table_names)
+
+    @property
+    def journal_mode(self) -> str:
+        """How the database keeps its journal, which is "wal" on a connection of the store's."""
+        return self._read(reads.journal_mode)

@@ -8,13 +8,12 @@ from sqlalchemy import and_, bindparam, exists, literal_column, select, text
 
 from broker.errors import InvalidRequest
 from broker.events import EVENT_COLUMNS, cursor_bytes, event_bytes, journal_event, stored_event
-from broker.leases import lease_columns, require_live, require_stream
+from broker.leases import AUTHORITY, require_authority
 from broker.messages import (
     EventsPage,
     GetStreamRevisionRequest,
     Given,
     JournalEvent,
-    Lease,
     ListStreamsRequest,
     ReadAuthorizedEventsPageRequest,
     ReadAuthorizedEventsRequest,
@@ -122,8 +121,7 @@ def _authorize(transaction: Transaction, reader: Any, stream_id: str) -> int:
     """The stream's revision, if the reader's lease is live and on it; else StaleLease."""
     row = cast(Row, transaction.channel.one(_STANDING, reader.actor_id, stream_id))
     now = transaction.observe(row[0])
-    lease = None if row[2] is None else Lease(*row[2:])
-    require_stream(require_live(lease, reader.actor_id, reader.lease, now), stream_id)
+    require_authority(row[2:], reader.actor_id, reader.lease, stream_id, now)
     return row[1] or 0
 
 
@@ -246,7 +244,7 @@ _PAGE = Statement(
 )
 
 _STANDING = Statement(
-    select(FLOOR, Stream.revision, *lease_columns(ActorLease))
+    select(FLOOR, Stream.revision, *AUTHORITY)
     .select_from(select(literal_column("1").label("one")).subquery("one_row"))
     .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
     .outerjoin(Stream, Stream.stream_id == bindparam("stream_id")),

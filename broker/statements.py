@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from sqlalchemy import FromClause
 from sqlalchemy.dialects import sqlite
@@ -40,23 +40,27 @@ _DIALECTS: dict[str, Callable[[], Dialect]] = {"sqlite": _sqlite}
 
 
 class Statement:
-    """One SQL statement; `names` gives the order in which callers hand in its parameters."""
+    """One SQL statement; `names` gives the order in which callers hand in its parameters.
 
-    __slots__ = ("_compiled", "_construct", "_names")
+    `compiled` has it for each dialect by name, compiled when it is first asked for.
+    """
+
+    __slots__ = ("compiled",)
 
     def __init__(self, construct: ClauseElement, *names: str) -> None:
+        self.compiled = _CompiledByDialect(construct, names)
+
+
+class _CompiledByDialect(dict[str, "Compiled"]):
+    def __init__(self, construct: ClauseElement, names: tuple[str, ...]) -> None:
         self._construct = construct
         self._names = names
-        self._compiled: dict[str, tuple[str, Callable[[Row], Row]]] = {}
 
-    def on(self, dialect: str) -> tuple[str, Callable[[Row], Row]]:
-        """The SQL text for a dialect, and what puts the parameters into its order."""
-        found = self._compiled.get(dialect)
-        if found is None:
-            found = self._compiled[dialect] = self._compile(_DIALECTS[dialect]())
-        return found
+    def __missing__(self, dialect: str) -> Compiled:
+        compiled = self[dialect] = self._compile(_DIALECTS[dialect]())
+        return compiled
 
-    def _compile(self, dialect: Dialect) -> tuple[str, Callable[[Row], Row]]:
+    def _compile(self, dialect: Dialect) -> Compiled:
         compiled = cast(SQLCompiler, self._construct.compile(dialect=dialect))
         wanted = list(compiled.positiontup or ())
 
@@ -66,18 +70,17 @@ class Statement:
         return str(compiled), _arrange([places[name] for name in wanted], tuple(own.values()))
 
 
-def _arrange(order: list[int], own: tuple[Any, ...]) -> Callable[[Row], Row]:
-    """What turns a caller's parameters into the statement's, by the place of each."""
+#: SQL text, and what puts a caller's parameters into its order; None if they are in it already.
+Compiled: TypeAlias = tuple[str, Callable[[Row], Row] | None]
+
+
+def _arrange(order: list[int], own: tuple[Any, ...]) -> Callable[[Row], Row] | None:
     if not own and order == list(range(len(order))):
-        return _as_given
+        return None
     if len(order) == 1:
         return lambda given: ((*given, *own)[order[0]],)
     pick = itemgetter(*order)
-    return lambda given: cast(Row, pick((*given, *own)))
-
-
-def _as_given(given: Row) -> Row:
-    return given
+    return (lambda given: cast(Row, pick((*given, *own)))) if own else pick
 
 
 class Undecodable(Exception):
@@ -99,45 +102,46 @@ class Channel:
 
     def one(self, statement: Statement, *parameters: Any) -> Row | None:
         """The only row of a query that has one at the most, or None."""
-        sql, arrange = statement.on(self._dialect)
+        sql, arrange = statement.compiled[self._dialect]
         try:
-            self._cursor.execute(sql, arrange(parameters))
-            return cast("Row | None", self._cursor.fetchone())
+            self._cursor.execute(sql, arrange(parameters) if arrange else parameters)
+            row: Row | None = self._cursor.fetchone()
         except sqlite3.OperationalError as error:
             raise _undecodable(error) from error
+        return row
 
     def all(self, statement: Statement, *parameters: Any) -> list[Row]:
         """All rows of a query."""
-        sql, arrange = statement.on(self._dialect)
+        sql, arrange = statement.compiled[self._dialect]
         try:
-            self._cursor.execute(sql, arrange(parameters))
-            return cast("list[Row]", self._cursor.fetchall())
+            self._cursor.execute(sql, arrange(parameters) if arrange else parameters)
+            rows: list[Row] = self._cursor.fetchall()
         except sqlite3.OperationalError as error:
             raise _undecodable(error) from error
+        return rows
 
     def each(self, statement: Statement, *parameters: Any) -> Iterator[Row]:
         """The rows of a query one by one, for those that may be many."""
-        sql, arrange = statement.on(self._dialect)
-        self._cursor.execute(sql, arrange(parameters))
+        sql, arrange = statement.compiled[self._dialect]
+        self._cursor.execute(sql, arrange(parameters) if arrange else parameters)
         while (row := self._cursor.fetchone()) is not None:
             yield row
 
     def run(self, statement: Statement, *parameters: Any) -> int:
         """Execute a change; how many rows it met."""
-        sql, arrange = statement.on(self._dialect)
-        self._cursor.execute(sql, arrange(parameters))
-        return cast(int, self._cursor.rowcount)
+        sql, arrange = statement.compiled[self._dialect]
+        self._cursor.execute(sql, arrange(parameters) if arrange else parameters)
+        met: int = self._cursor.rowcount
+        return met
 
     def run_each(self, statement: Statement, rows: Sequence[Row]) -> int:
         """Execute a change once for each row of parameters; how many rows were met in all."""
-        sql, arrange = statement.on(self._dialect)
         if len(rows) == 1:
-            self._cursor.execute(sql, arrange(rows[0]))
-        elif arrange is _as_given:
-            self._cursor.executemany(sql, rows)
-        else:
-            self._cursor.executemany(sql, [arrange(row) for row in rows])
-        return cast(int, self._cursor.rowcount)
+            return self.run(statement, *rows[0])
+        sql, arrange = statement.compiled[self._dialect]
+        self._cursor.executemany(sql, map(arrange, rows) if arrange else rows)
+        met: int = self._cursor.rowcount
+        return met
 
     def control(self, sql: str) -> None:
         """Execute a statement of transaction control: BEGIN, COMMIT, SAVEPOINT and the like."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import threading
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
+from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, NullPool, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, QueuePool, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from broker import reads, schema
+from broker import schema
 from broker.corruption import find_undecodable
 from broker.engine import make_engine, require_file, translate
 from broker.errors import (
-    BrokerError,
     ConfigurationError,
     DatabaseUnavailable,
     SchemaDrift,
@@ -37,8 +40,8 @@ class Broker(Operations):
     """A store of its own connections; make one with `Broker.open`.
 
     Every operation is one transaction, and safe from any thread. Writes of this process queue for
-    one connection, reads have theirs side by side. After a fork the child goes on with connections
-    of its own.
+    one connection, reads have theirs side by side. A fork waits until no operation runs; after it
+    the child goes on with connections of its own.
     """
 
     @classmethod
@@ -82,7 +85,11 @@ class Broker(Operations):
         self._clock = options.make_clock()
         self._writer = Writer(engine, options)
         self._closed = False
-        _open_stores.add(self)
+        self._gate = threading.Lock()  # those who read pass it, and a fork shuts it
+        self._gate_is_shut = self._writer_is_paused = self._is_quiet = False
+        self._is_forked_amid = False
+        with _forking:
+            _open_stores.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -104,11 +111,6 @@ class Broker(Operations):
         self._writer.close()
         self.engine.dispose()
 
-    @property
-    def journal_mode(self) -> str:
-        """The database's journal mode, which is "wal"."""
-        return self._read(reads.journal_mode)
-
     def unit_of_work(self, session: Session) -> UnitOfWork:
         """The operations in a session's transaction, with the options and the clock of this store.
 
@@ -122,7 +124,8 @@ class Broker(Operations):
         self._require_open()
         channel = None
         try:
-            connection = self.engine.raw_connection()
+            with self._gate:
+                connection = self.engine.raw_connection()
             try:
                 channel = Channel(connection.dbapi_connection, self.engine.dialect.name)
                 channel.control("BEGIN")  # one snapshot for all of its statements
@@ -131,10 +134,13 @@ class Broker(Operations):
                 assert channel is not None  # noqa: S101 - only a statement on it raises this
                 raise find_undecodable(channel) from error
             finally:
-                connection.close()  # which rolls back
-        except BrokerError:
-            raise
-        except Exception as error:
+                if channel is not None:
+                    channel.close()
+                if self._closed:
+                    connection.invalidate()
+                else:
+                    connection.close()  # which rolls back
+        except (sqlite3.Error, SQLAlchemyError) as error:
             raise translate(error) from error
 
     def _write(self, write: Write[T]) -> T:
@@ -144,23 +150,76 @@ class Broker(Operations):
     def _require_open(self) -> None:
         if self._closed:
             raise StoreClosed("this Broker was closed: open another one")
+        if self._is_forked_amid:
+            raise ConfigurationError(
+                "this process was forked while the store was in use, so that this child cannot use"
+                " it safely: fork when no operation runs and no session on its engine is open"
+            )
+
+    def _before_fork(self) -> None:
+        """Wait until nothing is going on, and close every connection.
+
+        SQLite keeps book of a process's locks in memory, which a fork copies, while the locks
+        themselves stay with the parent. A child would believe that it holds them, and the parent
+        would remove the log under its feet.
+        """
+        patience = self.options.busy_timeout_ms / 1000
+        deadline = time.monotonic() + patience
+        self._gate_is_shut = self._gate.acquire(timeout=patience)
+        self._writer_is_paused = self._writer.pause(max(0, deadline - time.monotonic()))
+        pool = cast(QueuePool, self.engine.pool)
+        while pool.checkedout() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self._is_quiet = self._gate_is_shut and self._writer_is_paused and not pool.checkedout()
+        self.engine.dispose()
+
+    def _after_fork_in_parent(self) -> None:
+        if self._writer_is_paused:
+            self._writer.resume()
+        if self._gate_is_shut:
+            self._gate.release()
 
     def _after_fork(self) -> None:
         self.engine.dispose(close=False)
         self._writer.forget()
+        self._gate = threading.Lock()
+        self._is_forked_amid = self._is_forked_amid or not self._is_quiet
         self._clock = self.options.make_clock()  # the lock of the other may be held for ever
 
 
 _open_stores: weakref.WeakSet[Broker] = weakref.WeakSet()
+_paused: list[Broker] = []  # while a fork is under way
+_forking = threading.RLock()
 
 
-def _leave_connections_to_parent() -> None:
-    for store in list(_open_stores):
+def _before_fork() -> None:
+    _forking.acquire()
+    _paused[:] = _open_stores
+    for store in _paused:
+        store._before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _paused:
+        store._after_fork_in_parent()
+    _paused.clear()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    global _forking
+    for store in _paused:
         store._after_fork()
+    _paused.clear()
+    _forking = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_connections_to_parent)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
 
 
 # ---------------------------------------------------------------------------------------- opening
@@ -170,21 +229,22 @@ def _file_url(url: str | URL) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise ConfigurationError(f"{url!r} is not a database URL: write sqlite:///FILE") from error
+        # Not shown, for there may be a password in it.
+        raise ConfigurationError("this is not a database URL: write sqlite:///FILE") from error
     require_file(parsed)
     return parsed.set(drivername="sqlite")  # an application may name an async driver
 
 
-def _path(url: URL) -> Path | None:
-    """Where the file is; None for an SQLite URI, which only SQLite can read."""
+def _path(url: URL) -> Path:
+    """Where the file is."""
     name = url.database or ""
-    return None if name.startswith("file:") else Path(name)
+    if name.startswith("file:") and "uri" in url.query:
+        name = unquote(name.removeprefix("file:").split("?")[0])
+    return Path(name)
 
 
 def _make_folder(url: URL) -> None:
     path = _path(url)
-    if path is None:
-        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -198,7 +258,7 @@ def _bring_up_to_date(url: URL, options: Options, *, shared: bool) -> None:
 
 def _require_current(url: URL, options: Options) -> None:
     path = _path(url)
-    if path is not None and not path.is_file():
+    if not path.is_file():
         raise DatabaseUnavailable(f"there is no database {path}")
 
     def facts_of(connection: Connection) -> list[str]:

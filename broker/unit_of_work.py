@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, false, inspect
@@ -61,13 +60,25 @@ class UnitOfWork(Operations):
         self._clock = clock
 
     def _read(self, read: Read[T]) -> T:
-        return self._run(read)
+        def read_one_snapshot(transaction: Transaction) -> T:
+            if in_transaction(transaction.channel.connection):
+                return read(transaction)
+            with transaction.savepoint():  # the driver has not begun yet, or commits by itself
+                return read(transaction)
+
+        return self._run(read_one_snapshot)
 
     def _write(self, write: Write[T]) -> T:
         def recover_or_apply(transaction: Transaction) -> T:
+            self._require_begun(transaction.channel)
             _take_write_lock(transaction.channel)
-            found = write.recover(transaction)
-            return found[0] if found is not None else write.apply(transaction)
+            self._note_begun()
+            try:
+                found = write.recover(transaction)
+                return found[0] if found is not None else write.apply(transaction)
+            except Exception:
+                self._refuse_to_go_on_without(transaction.channel)
+                raise
 
         result = self._run(recover_or_apply)
         _expire_entities(self.session)
@@ -76,9 +87,11 @@ class UnitOfWork(Operations):
     def _run(self, work: Callable[[Transaction], T]) -> T:
         channel = None
         try:
-            connection = self.session.connection(bind_arguments={"mapper": inspect(MetadataEntry)})
+            connection = self._connection()
             database = _database_of(connection)
-            transaction = self._transaction(connection, self._clock or database.clock)
+            transaction = self._transaction(
+                connection, self._clock or database.clock_for(self.options)
+            )
             channel = transaction.channel
             return work(transaction)
         except Undecodable as error:
@@ -89,6 +102,34 @@ class UnitOfWork(Operations):
             if translated is error:
                 raise
             raise translated from error
+
+    def _refuse_to_go_on_without(self, channel: Channel) -> None:
+        # After a failed write SQLite may roll back everything by itself. What the caller did next
+        # would be committed without what it did before: now it has to roll back first.
+        if not in_transaction(channel.connection):
+            self._connection().invalidate()
+
+    def _require_begun(self, channel: Channel) -> None:
+        """Refuse a savepoint that may be all there is of a transaction.
+
+        A driver that begins by itself does so before the first INSERT, UPDATE or DELETE, and not
+        before a SAVEPOINT: one that comes first is committed when it is released.
+        """
+        is_begun = self.session.info.get(_BEGUN) is self.session.get_transaction()
+        begins_late = channel.connection.isolation_level is not None
+        if begins_late and not is_begun and self.session.in_nested_transaction():
+            raise ConfigurationError(
+                "this engine's driver does not begin a transaction before a savepoint, whose release"
+                " would then commit: call broker.configure_engine(engine) before its first connect,"
+                " or let a UnitOfWork write before begin_nested()"
+            )
+
+    def _note_begun(self) -> None:
+        if not self.session.in_nested_transaction():
+            self.session.info[_BEGUN] = self.session.get_transaction()
+
+    def _connection(self) -> Connection:
+        return self.session.connection(bind_arguments={"mapper": inspect(MetadataEntry)})
 
     def _transaction(self, connection: Connection, clock: LogicalClock) -> Transaction:
         """The one that this session's transaction began with, so that its time stays the same."""
@@ -106,17 +147,23 @@ class UnitOfWork(Operations):
 
 _DEFAULTS = Options()
 _REMEMBERED = "broker_transaction"
+_BEGUN = "broker_begun"
 _CHECKED = "broker_checked"
 
 
 # ------------------------------------------------------------------------- the session's database
 
 
-@dataclass(frozen=True, slots=True)
 class _Database:
-    """A database whose schema was found to be the store's, and this process's clock for it."""
+    """A database whose schema was found to be the store's, and this process's clocks for it."""
 
-    clock: LogicalClock
+    def __init__(self) -> None:
+        self._clocks: dict[tuple[object, object], LogicalClock] = {}
+
+    def clock_for(self, options: Options) -> LogicalClock:
+        """The one clock for these sources of time."""
+        sources = (options.wall_clock, options.monotonic_clock)
+        return self._clocks.setdefault(sources, options.make_clock())
 
 
 # A dialect lives as long as its engine, and all views of an engine share it.
@@ -134,7 +181,7 @@ def _database_of(connection: Connection) -> _Database:
     database = _databases.get(connection.dialect)
     if database is None:
         verify(connection)
-        database = _databases[connection.dialect] = _Database(_DEFAULTS.make_clock())
+        database = _databases[connection.dialect] = _Database()
     return database
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from broker.clock import LogicalClock
 from broker.corruption import find_undecodable
 from broker.engine import in_transaction, translate, translate_commit
-from broker.errors import CorruptRow, DatabaseBusy, Refusal
+from broker.errors import CorruptRow, DatabaseBusy, Refusal, StoreClosed
 from broker.options import Options
 from broker.statements import Channel, Undecodable
 from broker.transaction import Transaction, Write
@@ -33,6 +33,7 @@ class Writer:
         self._engine = engine
         self._options = options
         self._turn = threading.Lock()
+        self._closed = False
         self._connection: Any = None
         self._channel: Channel | None = None
 
@@ -46,6 +47,8 @@ class Writer:
         if not self._turn.acquire(timeout=self._options.busy_timeout_ms / 1000):
             raise DatabaseBusy("other threads kept the store busy; nothing was stored, try again")
         try:
+            if self._closed:
+                raise StoreClosed("this Broker was closed: open another one")
             return self._run(write, clock)
         finally:
             self._turn.release()
@@ -53,7 +56,19 @@ class Writer:
     def close(self) -> None:
         """Wait for the write that is running, and give the connection back."""
         with self._turn:
+            self._closed = True
             self._disconnect()
+
+    def pause(self, timeout: float) -> bool:
+        """Wait for the write that is running, give the connection back, and let nobody in."""
+        paused = self._turn.acquire(timeout=timeout)
+        if paused:
+            self._disconnect()
+        return paused
+
+    def resume(self) -> None:
+        """Go on after a `pause` that succeeded."""
+        self._turn.release()
 
     def forget(self) -> None:
         """In the child of a fork: leave the parent's connection alone and start afresh."""
@@ -95,15 +110,15 @@ class Writer:
     def _undo(self, error: BaseException) -> None:
         """Roll back, drop a connection that may be broken, and raise a driver's error as ours."""
         channel = self._channel
+        if channel is not None and in_transaction(channel.connection):
+            with contextlib.suppress(Exception):
+                channel.control("ROLLBACK")
+
         translated = error
         if isinstance(error, Undecodable) and channel is not None:
             translated = find_undecodable(channel)
         elif isinstance(error, Exception):
             translated = translate(error)
-
-        if channel is not None and in_transaction(channel.connection):
-            with contextlib.suppress(Exception):
-                channel.control("ROLLBACK")
         if not isinstance(translated, DatabaseBusy | CorruptRow):
             self._disconnect()
         if translated is not error:
@@ -115,7 +130,11 @@ class Writer:
         return self._channel
 
     def _disconnect(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
+        connection, channel = self._connection, self._channel
+        self._connection = self._channel = None
+        if channel is not None:  # a cursor that a traceback keeps alive would keep the file open
+            with contextlib.suppress(Exception):
+                channel.close()
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.invalidate()

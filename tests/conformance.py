@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from broker import Broker, Options
-from broker.canonical import digest, encode
+from broker.canonical import canonical_of, digest, encode
 from broker.errors import BrokerError, InvalidRequest, Refusal, SchemaError
 from broker.messages import Result
 from broker.runtime_events import ForeignStream, workspace_of
@@ -226,8 +226,8 @@ def _wire(result: object) -> object:
 def _run_canonical(case: Case) -> Iterator[Failure]:
     encoded = encode(case["value"])
     actual = {
-        "canonical": encoded.canonical.decode(),
-        "sha256": digest(encoded.canonical),
+        "canonical": canonical_of(encoded.embeddable).decode(),
+        "sha256": digest(canonical_of(encoded.embeddable)),
         "stored": encoded.stored,
     }
     for name, text in actual.items():

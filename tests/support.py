@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker import Broker, Options
-from broker.messages import Lease
+from broker.errors import BrokerError
+from broker.messages import (
+    AcquireLeaseRequest,
+    Authorization,
+    CommitRequest,
+    CompareAndSwapLeaseRequest,
+    GetLeaseRequest,
+    GetStreamRevisionRequest,
+    HeartbeatLeaseRequest,
+    Lease,
+    ListPendingOutboxRequest,
+    ListStreamsRequest,
+    MarkOutboxDeliveredRequest,
+    ReadAuthorizedEventsPageRequest,
+    ReadAuthorizedEventsRequest,
+    ReadEventsRequest,
+    ReadModelEventsRequest,
+    ReadModelSourcesRequest,
+    ReadProjectionRequest,
+    ReleaseLeaseRequest,
+    Request,
+    TakeoverLeaseRequest,
+)
+from broker.operations import Operations
+from broker.statements import Channel, Statement
 
 TTL_MS = 60_000
 
@@ -109,3 +139,235 @@ def rows(path: Path, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
 def open_store(path: Path, clock: ManualClock, **others: Any) -> Broker:
     """A store on a file, on the test's clock."""
     return Broker.open(url_of(path), options=clock.options(**others))
+
+
+def credential(lease: Lease) -> dict[str, Any]:
+    """What to show in requests that need the lease."""
+    return {"epoch": lease.epoch, "nonce": lease.nonce}
+
+
+def page_request(lease: Lease, **others: Any) -> dict[str, Any]:
+    """A page of the lease's stream from its beginning, of at most 128 events."""
+    return {
+        "streamId": lease.stream_id,
+        "afterRevision": 0,
+        "limit": 128,
+        "actorId": lease.actor_id,
+        "lease": credential(lease),
+    } | others
+
+
+def floor(path: Path) -> str:
+    """The clock floor as another client reads it."""
+    ((value,),) = rows(path, "SELECT value FROM metadata WHERE key = 'logical_time_floor'")
+    return str(value)
+
+
+def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables but the clock floor, as another client reads them."""
+    with raw(path) as connection:
+        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {
+            name: [
+                row
+                for row in connection.execute(f"SELECT rowid, * FROM {name} ORDER BY rowid")
+                if row[1] != "logical_time_floor"
+            ]
+            for (name,) in names
+        }
+
+
+@contextmanager
+def refused(kind: type[BrokerError], **details: Any) -> Iterator[None]:
+    """Pass if exactly this kind of error comes out, with exactly these details."""
+    with pytest.raises(kind) as caught:
+        yield
+    assert type(caught.value) is kind
+    assert caught.value.details == details
+
+
+# ------------------------------------------------------------------------------- other processes
+
+ROOT = Path(__file__).parent.parent
+
+
+@contextmanager
+def write_locked(path: Path) -> Iterator[None]:
+    """Another client is in the middle of a write."""
+    with raw(path) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+def is_write_locked(path: Path) -> bool:
+    """Whether somebody holds the write lock at this moment."""
+    with raw(path) as connection:
+        connection.execute("PRAGMA busy_timeout=0")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        return False
+
+
+def start_python(script: str, *arguments: object) -> subprocess.Popen[str]:
+    """Another process that runs a script; talk to it by its standard input and output."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def wait_for(process: subprocess.Popen[str], line: str) -> None:
+    """Wait until a process says `line`."""
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    if said != f"{line}\n":
+        raise AssertionError(f"{said!r} instead of {line!r}: {process.communicate()[1]}")
+
+
+def finish(process: subprocess.Popen[str], said: str = "") -> str:
+    """Say the last word to a process, wait for its end, and return what it said."""
+    output, errors = process.communicate(said, timeout=60)
+    assert process.returncode == 0, errors
+    return output
+
+
+HOLD_THE_LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+connection.execute("ROLLBACK")
+"""
+
+
+@contextmanager
+def write_locked_by_a_process(path: Path) -> Iterator[None]:
+    """Another process is in the middle of a write."""
+    other = start_python(HOLD_THE_LOCK, path)
+    wait_for(other, "locked")
+    try:
+        yield
+    finally:
+        finish(other, "done\n")
+
+
+def open_files(path: Path) -> list[str]:
+    """What this process has open of a database: the file, its log, its shared memory."""
+    links = Path("/proc/self/fd").iterdir()
+    targets = [str(link.readlink()) for link in links if link.is_symlink()]
+    return sorted(target for target in targets if target.startswith(str(path)))
+
+
+# ------------------------------------------------------------------------------ every operation
+
+MUTATIONS = {
+    "acquire_lease",
+    "heartbeat_lease",
+    "compare_and_swap_lease",
+    "takeover_lease",
+    "release_lease",
+    "commit",
+    "mark_outbox_delivered",
+}
+
+
+def operation_names() -> set[str]:
+    """Every public operation, those that take no request (`table_names`, …) included."""
+    return {name for name in vars(Operations) if not name.startswith("_")}
+
+
+def operation_requests(store: Any, clock: ManualClock) -> dict[str, Request | None]:
+    """A request for every operation that it will accept, in an order in which all of them may run.
+
+    Makes what they need. None is for an operation without a request.
+    """
+    gone = acquire(store, "gone", "gone")
+    clock.advance(TTL_MS)
+    lease = acquire(store)
+    swapping = acquire(store, "swapping", "swapping")
+    store.commit(commit_request(lease, "first", outbox=[outbox_message("outgoing")]))
+    shown: dict[str, Any] = {"actor_id": lease.actor_id, "lease": lease.credential}
+    return {
+        "acquire_lease": AcquireLeaseRequest(actor_id="new", holder_id="holder", ttl_ms=TTL_MS),
+        "takeover_lease": TakeoverLeaseRequest(
+            actor_id="heir", stream_id=gone.stream_id, holder_id="holder", ttl_ms=TTL_MS
+        ),
+        "heartbeat_lease": HeartbeatLeaseRequest(**shown, ttl_ms=TTL_MS),
+        "get_lease": GetLeaseRequest(actor_id=lease.actor_id),
+        "commit": CommitRequest.model_validate(
+            commit_request(lease, "second", expectedRevision=1, events=[event("second")])
+        ),
+        "get_stream_revision": GetStreamRevisionRequest(stream_id=lease.stream_id),
+        "read_events": ReadEventsRequest(stream_id=lease.stream_id),
+        "read_authorized_events": ReadAuthorizedEventsRequest(
+            stream_id=lease.stream_id, authorization=Authorization(**shown)
+        ),
+        "read_authorized_events_page": ReadAuthorizedEventsPageRequest.model_validate(
+            page_request(lease)
+        ),
+        "list_streams": ListStreamsRequest(workspace_id="workspace", prefix="s", limit=9),
+        "read_model_events": ReadModelEventsRequest(workspace_id="workspace"),
+        "read_model_sources": ReadModelSourcesRequest(workspace_id="workspace"),
+        "read_projection": ReadProjectionRequest(projection_id="projection"),
+        "list_pending_outbox": ListPendingOutboxRequest(),
+        "mark_outbox_delivered": MarkOutboxDeliveredRequest(outbox_id="outgoing"),
+        "release_lease": ReleaseLeaseRequest(**shown),
+        "compare_and_swap_lease": CompareAndSwapLeaseRequest(
+            actor_id="swapping", lease=swapping.credential, ttl_ms=TTL_MS, next_holder_id="next"
+        ),
+        "table_names": None,
+        "journal_mode": None,
+    }
+
+
+def operate(store: Any, name: str, request: Any) -> Any:
+    """Do an operation by its name."""
+    operation = getattr(store, name)
+    if not callable(operation):
+        return operation
+    return operation() if request is None else operation(request)
+
+
+def break_commit(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, *, takes_effect: bool
+) -> None:
+    """Let the next COMMIT of a `Broker` raise, after or instead of taking effect."""
+    control, broken = Channel.control, [False]
+
+    def break_once(channel: Channel, sql: str) -> None:
+        if sql != "COMMIT" or broken[0]:
+            control(channel, sql)
+            return
+        broken[0] = True
+        if takes_effect:
+            control(channel, sql)
+        raise error
+
+    monkeypatch.setattr(Channel, "control", break_once)
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Do these at the same time, each in its thread; raises the first error of theirs."""
+    barrier = threading.Barrier(len(works))
+
+    def work_together(work: Callable[[], object]) -> object:
+        barrier.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        for future in [pool.submit(work_together, work) for work in works]:
+            future.result()
+
+
+def query_plan(path: Path, statement: Statement) -> list[str]:
+    """The steps by which SQLite answers a statement of the store's on this database."""
+    sql, _ = statement.compiled["sqlite"]
+    return [step for *_, step in rows(path, f"EXPLAIN QUERY PLAN {sql}", *[1] * sql.count("?"))]

@@ -21,9 +21,11 @@ from broker.canonical import (
     NotJson,
     _write,
     canonical,
+    canonical_of,
     decode,
     digest,
     encode,
+    encode_all,
     parse,
 )
 
@@ -103,19 +105,24 @@ def same(read: Any, given: Any) -> bool:
     )
 
 
+def both_forms(value: object) -> tuple[str, bytes]:
+    """The stored and the canonical text of a value."""
+    return encode(value).stored, canonical(value)
+
+
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["sha256"][:8])
 def test_a_recorded_value_has_the_recorded_forms_and_digest(vector: dict[str, Any]) -> None:
     encoded = encode(vector["value"])
-    assert encoded.canonical.decode() == vector["canonical"]
-    assert digest(encoded.canonical) == vector["sha256"]
+    assert canonical_of(encoded.embeddable).decode() == vector["canonical"]
+    assert digest(canonical_of(encoded.embeddable)) == vector["sha256"]
     assert encoded.stored == vector.get("stored", encoded.stored)
-    assert canonical(decode(encoded.stored)) == encoded.canonical
+    assert canonical(decode(encoded.stored)) == canonical_of(encoded.embeddable)
 
 
 @pytest.mark.parametrize(("bits", "text"), RFC_8785_NUMBERS.items())
 def test_the_numbers_of_rfc_8785_are_written_as_it_says(bits: str, text: str) -> None:
     (number,) = struct.unpack(">d", bytes.fromhex(bits))
-    assert encode(number) == (text, text.encode())
+    assert both_forms(number) == (text, text.encode())
     assert encode([number, "\ud800"]).stored == f'[{text},"\\ud800"]'
 
 
@@ -134,7 +141,7 @@ def test_the_numbers_of_rfc_8785_are_written_as_it_says(bits: str, text: str) ->
 def test_what_orjson_cannot_write_is_written_all_the_same(
     value: object, stored: str, canonical_text: str
 ) -> None:
-    assert encode(value) == (stored, canonical_text.encode())
+    assert both_forms(value) == (stored, canonical_text.encode())
 
 
 @without_deadline
@@ -148,9 +155,20 @@ def test_stored_text_reads_back_as_the_value_with_its_key_order(value: Any) -> N
 @without_deadline
 @given(VALUES)
 def test_what_is_read_back_has_the_forms_of_what_was_stored(value: Any) -> None:
-    encoded = encode(value)
-    assert encode(decode(encoded.stored)) == encoded
-    assert canonical(decode(encoded.canonical)) == encoded.canonical
+    stored, canonical_text = both_forms(value)
+    assert both_forms(decode(stored)) == (stored, canonical_text)
+    assert canonical(decode(canonical_text)) == canonical_text
+
+
+@without_deadline
+@given(st.lists(VALUES, max_size=4))
+@example([1.0, {"a": "\ud83d"}, {"b": 1}])
+@example([{"\U0001f600": 1, "\ufb33": 2}, 10**25])
+def test_values_encoded_together_are_as_encoded_one_by_one(values: list[Any]) -> None:
+    together = encode_all(values)
+
+    assert [each.stored for each in together] == [encode(value).stored for value in values]
+    assert canonical_of([each.embeddable for each in together]) == canonical(values)
 
 
 @without_deadline
@@ -163,7 +181,7 @@ def test_what_is_read_back_has_the_forms_of_what_was_stored(value: Any) -> None:
 @example({"a\U0001f600\U0001f600b": 1, "a\ufb33": 2})
 def test_the_fast_forms_are_those_of_the_plain_writer(value: Any) -> None:
     stored = _write(value, by_utf16=False)
-    assert encode(value) == (stored, _write(value, by_utf16=True).encode())
+    assert both_forms(value) == (stored, _write(value, by_utf16=True).encode())
 
 
 @without_deadline
@@ -196,7 +214,7 @@ def test_encoding_leaves_the_value_as_it_was(value: Any) -> None:
 def test_a_float_is_written_by_the_rules_of_ecmascript(number: float) -> None:
     """The five layouts of Number::toString, and that no shorter digits mean the same number."""
     text = encode(number).stored
-    assert encode([number]).canonical == f"[{text}]".encode()
+    assert canonical([number]) == f"[{text}]".encode()
     assert float(text) == number
     assert re.fullmatch(r"-?(0|[1-9]\d*)(\.\d*[1-9])?(e[+-][1-9]\d*)?", text)
     if number == 0:

@@ -48,7 +48,13 @@ from broker.messages.results import (
     StoredOutboxMessage,
     StoredProjection,
 )
-from broker.messages.validation import MAX_REQUEST_ID_BYTES, Given, validate, validate_request_id
+from broker.messages.validation import (
+    MAX_REQUEST_ID_BYTES,
+    Given,
+    validate,
+    validate_and_encode,
+    validate_request_id,
+)
 
 __all__ = [
     "ABSENT",
@@ -94,6 +100,7 @@ __all__ = [
     "TakeoverLeaseRequest",
     "json_schemas",
     "validate",
+    "validate_and_encode",
     "validate_request_id",
 ]
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from broker.messages.fields import (
+    Array,
     Id,
     JsonValue,
     ListLimit,
@@ -18,7 +26,6 @@ from broker.messages.fields import (
     Position,
     Positive,
     absent,
-    array,
     is_absent,
     is_none,
     optional_json,
@@ -37,6 +44,7 @@ class Request(BaseModel):
         alias_generator=to_camel,
         extra="forbid",
         frozen=True,
+        hide_input_in_errors=True,  # the text of Pydantic's own errors would show nonces
         revalidate_instances="always",
         serialize_by_alias=True,
         validate_by_alias=True,
@@ -157,9 +165,9 @@ if TYPE_CHECKING:  # lists are welcome; what is kept is a tuple
     NewOutboxMessages: TypeAlias = Sequence[NewOutboxMessage]
     NewProjections: TypeAlias = Sequence[NewProjection]
 else:
-    NewEvents = Annotated[tuple[NewEvent, ...], BeforeValidator(array)]
-    NewOutboxMessages = Annotated[tuple[NewOutboxMessage, ...], BeforeValidator(array)]
-    NewProjections = Annotated[tuple[NewProjection, ...], BeforeValidator(array)]
+    NewEvents = Annotated[tuple[NewEvent, ...], Array()]
+    NewOutboxMessages = Annotated[tuple[NewOutboxMessage, ...], Array()]
+    NewProjections = Annotated[tuple[NewProjection, ...], Array()]
 
 
 class CommitRequest(Request):
@@ -226,13 +234,12 @@ class ReadAuthorizedEventsPageRequest(Request):
     lease: LeaseCredential
     max_bytes: Annotated[Positive | None, _LEFT_OUT] = None
 
-    @model_validator(mode="after")
-    def _is_ordered(self) -> Self:
-        if self.through_revision is not None and self.through_revision < self.after_revision:
-            raise PydanticCustomError(
-                "order", "must not precede afterRevision", {"field": "throughRevision"}
-            )
-        return self
+    @field_validator("through_revision")
+    @classmethod
+    def _does_not_precede(cls, through: int | None, info: ValidationInfo) -> int | None:
+        if through is not None and through < info.data.get("after_revision", 0):
+            raise PydanticCustomError("order", "must not precede afterRevision")
+        return through
 
 
 class ListStreamsRequest(Request):

@@ -134,6 +134,12 @@ class EventsPage(Result):
     through_revision: int
     done: bool
 
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Self:
+        """The page that has this wire form; KeyError or TypeError when it is none."""
+        events = tuple([StoredEvent.from_json(event) for event in form["events"]])
+        return cls(events, form["nextRevision"], form["throughRevision"], form["done"])
+
 
 @dataclass(frozen=True, slots=True)
 class ReadModelSource(Result):
@@ -160,10 +166,10 @@ class StoredOutboxMessage(Result):
 
     outbox_id: str
     message_id: str
-    event_id: str | None
     destination: str
     payload: Any
     created_at: int
     available_at: int
-    delivered_at: int | None
     attempts: int
+    event_id: str | None = None
+    delivered_at: int | None = None

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from broker.canonical import Encoded
+from broker.canonical import Encoded, NotJson, encode_all
 from broker.clock import MAX_SAFE_INTEGER
 from broker.errors import InvalidRequest
 from broker.messages.fields import MAX_LIST_ITEMS, Id
@@ -22,18 +23,37 @@ Message = TypeVar("Message", bound=Request)
 Given: TypeAlias = Message | Mapping[str, Any]
 
 
-def validate(
-    kind: type[Message], given: Given[Message], encoded: list[Encoded] | None = None
-) -> Message:
+def validate(kind: type[Message], given: Given[Message]) -> Message:
     """The request in `given`, checked; raises InvalidRequest with the path of the first fault.
 
-    First means in the order of the request's fields, unknown fields last. `encoded` receives the
-    encoded form of every JSON value of the request, in the same order.
+    First means in the order of the request's fields, unknown fields last.
     """
-    if isinstance(given, Mapping) and not isinstance(given, dict):
-        given = dict(given)
+    return _validate(kind, _plain(given), None)
+
+
+def validate_and_encode(
+    kind: type[Message], given: Given[Message]
+) -> tuple[Message, list[Encoded]]:
+    """As `validate`, with every JSON value of the request encoded, in the order of the fields."""
+    given = _plain(given)
+    values: list[Any] = []
     try:
-        return cast(Message, kind.__pydantic_validator__.validate_python(given, context=encoded))
+        request = _validate(kind, given, values)
+        return request, encode_all(values)
+    except (InvalidRequest, NotJson) as error:
+        # A faulty JSON value may come before what was found; alone it would not have a path.
+        _validate(kind, given, None)
+        raise InvalidRequest(f"request: {error}", field="request") from error
+
+
+def _plain(given: Given[Message]) -> Any:
+    is_other_mapping = type(given) is not dict and isinstance(given, Mapping)
+    return dict(given) if is_other_mapping else given
+
+
+def _validate(kind: type[Message], given: Any, values: list[Any] | None) -> Message:
+    try:
+        return cast(Message, kind.__pydantic_validator__.validate_python(given, context=values))
     except ValidationError as error:
         raise _refusal(error) from None  # Pydantic's text would show nonces and payloads
 
@@ -55,18 +75,23 @@ def validate_request_id(request_id: object) -> str | None:
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 
 
+_MESSAGES = {"string_pattern_mismatch": "must hold no NUL and not begin with U+0001"}
+
+
 def _refusal(error: ValidationError) -> InvalidRequest:
     faults = error.errors(include_url=False)
     fault = next((one for one in faults if one["type"] != "extra_forbidden"), faults[0])
     path = _path(fault)
-    return InvalidRequest(f"{path}: {fault['msg']}", **_details(path, fault))
+    message = _MESSAGES.get(fault["type"], fault["msg"])
+    return InvalidRequest(f"{path}: {message}", **_details(path, fault))
 
 
 def _path(fault: ErrorDetails) -> str:
-    if fault["type"] == "order":
-        return str(fault["ctx"]["field"])
+    steps = [to_camel(step) if isinstance(step, str) else step for step in fault["loc"]]
+    if fault["type"] == "extra_forbidden":
+        steps[-1] = fault["loc"][-1]  # it is no field of ours: as it was sent
     path = ""
-    for step in fault["loc"]:
+    for step in steps:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
     return path or "request"
 

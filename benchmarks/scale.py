@@ -1,0 +1,74 @@
+"""How much is measured: enough for steady medians, within the time that there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The sizes of one run.
+
+    `rounds` times `block` is how often a short operation is measured. `small` and `large` are the
+    numbers of the commits that growth compares, `journals` the events of the databases that are
+    opened, migrated and checked.
+    """
+
+    rounds: int
+    block: int
+    bulk_rounds: int
+    bulk_events: int
+    page_events: int
+    small: int
+    large: int
+    growth_rounds: int
+    growth_block: int
+    random_ids: bool
+    journals: tuple[int, int]
+    openings: int
+
+
+QUICK = Scale(
+    rounds=16,
+    block=40,
+    bulk_rounds=11,
+    bulk_events=1_000,
+    page_events=128,
+    small=1_000,
+    large=50_000,
+    growth_rounds=7,
+    growth_block=100,
+    random_ids=False,
+    journals=(10_000, 100_000),
+    openings=3,
+)
+
+FULL = Scale(
+    rounds=60,
+    block=60,
+    bulk_rounds=40,
+    bulk_events=1_000,
+    page_events=128,
+    small=1_000,
+    large=50_000,
+    growth_rounds=9,
+    growth_block=200,
+    random_ids=True,
+    journals=(10_000, 1_000_000),
+    openings=9,
+)
+
+TINY = Scale(
+    rounds=2,
+    block=3,
+    bulk_rounds=2,
+    bulk_events=5,
+    page_events=4,
+    small=10,
+    large=40,
+    growth_rounds=2,
+    growth_block=3,
+    random_ids=True,
+    journals=(20, 40),
+    openings=1,
+)

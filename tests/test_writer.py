@@ -1,0 +1,394 @@
+"""The writer: what a write leaves behind, whichever way it ends, and who waits for whom."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event as sqlalchemy_event
+
+from broker import Broker
+from broker.errors import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+    IdempotencyConflict,
+    LeaseUnavailable,
+    Refusal,
+    RevisionConflict,
+    StaleLease,
+)
+from broker.messages import Lease
+from broker.statements import Channel
+from tests.support import (
+    TTL_MS,
+    ManualClock,
+    acquire,
+    commit_request,
+    contents,
+    event,
+    finish,
+    floor,
+    in_threads,
+    is_write_locked,
+    open_files,
+    open_store,
+    outbox_message,
+    raw,
+    rows,
+    start_python,
+    url_of,
+    wait_for,
+    write_locked,
+    write_locked_by_a_process,
+)
+
+LEASE_REQUEST = {"actorId": "new", "holderId": "holder", "ttlMs": TTL_MS}
+
+# An outbox row whose message does not exist: its deferred foreign key makes COMMIT fail.
+VIOLATE_AT_COMMIT = """
+CREATE TRIGGER violate AFTER INSERT ON actor_leases BEGIN
+  INSERT INTO outbox VALUES ('orphan', 'nowhere', NULL, 'd', '{}', 1, 1, NULL, 0);
+END
+"""
+
+
+@pytest.fixture
+def hasty(path: Path, clock: ManualClock) -> Iterator[Broker]:
+    """A store that does not wait for others."""
+    with open_store(path, clock, busy_timeout_ms=0) as opened:
+        yield opened
+
+
+# --------------------------------------------------------------------------------- how it ends
+
+
+def test_a_commit_is_there_for_others_when_the_call_returns(store: Broker, path: Path) -> None:
+    store.commit(commit_request(acquire(store)))
+    assert rows(path, "SELECT message_id FROM inbox") == [("message",)]
+    assert not is_write_locked(path)
+
+
+def test_a_commit_that_sqlite_refuses_leaves_neither_a_lock_nor_a_trace(
+    store: Broker, path: Path, clock: ManualClock
+) -> None:
+    with raw(path) as connection:
+        connection.execute(VIOLATE_AT_COMMIT)
+    before, now = contents(path), floor(path)
+    clock.advance(5)
+
+    with pytest.raises(DatabaseError, match="FOREIGN KEY") as caught:
+        acquire(store)
+
+    assert isinstance(caught.value.__cause__, DatabaseError | sqlite3.IntegrityError)
+    assert not is_write_locked(path)
+    assert (contents(path), floor(path)) == (before, now)
+    with raw(path) as connection:
+        connection.execute("DROP TRIGGER violate")
+    assert acquire(store).epoch == 1
+
+
+def refusals(store: Broker, lease: Lease) -> dict[str, tuple[type[Refusal], Callable[[], Any]]]:
+    def commit(**changes: Any) -> Callable[[], Any]:
+        return lambda: store.commit(commit_request(lease, "refused") | changes)
+
+    stale = {"epoch": lease.epoch, "nonce": "wrong"}
+    used = [event("fresh"), event("message-event")]
+    return {
+        "lease taken": (LeaseUnavailable, lambda: acquire(store, "second")),
+        "credential": (StaleLease, commit(lease=stale, expectedRevision=1)),
+        "revision": (RevisionConflict, commit(expectedRevision=7)),
+        "event id": (IdempotencyConflict, commit(expectedRevision=1, events=used)),
+        "outbox id": (
+            IdempotencyConflict,
+            commit(expectedRevision=1, outbox=[outbox_message("new"), outbox_message("outgoing")]),
+        ),
+        "heartbeat": (
+            StaleLease,
+            lambda: store.heartbeat_lease({"actorId": "actor", "lease": stale, "ttlMs": 1}),
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["lease taken", "credential", "revision", "event id", "outbox id", "heartbeat"]
+)
+def test_a_refusal_persists_the_clock_and_nothing_else(
+    store: Broker, path: Path, clock: ManualClock, name: str
+) -> None:
+    lease = acquire(store)
+    store.commit(commit_request(lease, outbox=[outbox_message("outgoing")]))
+    before = contents(path)
+    clock.advance(250)
+
+    kind, refused = refusals(store, lease)[name]
+    with pytest.raises(kind):
+        refused()
+
+    assert (contents(path), floor(path)) == (before, "1250")
+    assert not is_write_locked(path)
+
+
+def test_a_request_that_fails_validation_does_not_advance_the_clock(
+    store: Broker, path: Path, clock: ManualClock
+) -> None:
+    clock.advance(250)
+    with pytest.raises(Refusal):
+        store.acquire_lease({**LEASE_REQUEST, "ttlMs": 0})
+    assert floor(path) == "1000"
+
+
+def store_with_nonce(path: Path, clock: ManualClock, nonce: Callable[[], str]) -> Broker:
+    return open_store(path, clock, nonce=nonce)
+
+
+def fail_once(error: BaseException) -> Callable[[], str]:
+    """A nonce source that raises when it is first asked."""
+    answers = iter([error])
+
+    def nonce() -> str:
+        for answer in answers:
+            raise answer
+        return "nonce"
+
+    return nonce
+
+
+def test_an_unexpected_error_undoes_everything_and_the_store_goes_on(
+    path: Path, clock: ManualClock
+) -> None:
+    surprise = ZeroDivisionError("in the middle of a write")
+    with store_with_nonce(path, clock, fail_once(surprise)) as store:
+        before = contents(path)
+        clock.advance(250)
+        with pytest.raises(ZeroDivisionError) as caught:
+            acquire(store)
+        assert caught.value is surprise
+        assert (contents(path), floor(path)) == (before, "1000")
+        assert not is_write_locked(path)
+        assert acquire(store).epoch == 1
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, as it does not in a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt() -> str:
+    signal.raise_signal(signal.SIGINT)
+    return "not reached"
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_in_the_middle_leaves_neither_a_lock_nor_half_the_work(
+    path: Path, clock: ManualClock
+) -> None:
+    sources: Iterator[Callable[[], str]] = iter([interrupt, lambda: "nonce"])
+
+    def nonce() -> str:
+        return next(sources)()
+
+    with store_with_nonce(path, clock, nonce) as store:
+        before = contents(path)
+        with pytest.raises(KeyboardInterrupt):
+            acquire(store)
+        assert contents(path) == before
+        assert not is_write_locked(path)
+        assert acquire(store).nonce == "nonce"
+
+
+@pytest.mark.parametrize("sql", ["BEGIN IMMEDIATE", "SAVEPOINT broker_effects", "COMMIT"])
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_interrupt_round_any_control_statement_leaves_no_lock(
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, refused: bool
+) -> None:
+    lease = acquire(store)
+    control = Channel.control
+
+    def interrupted(channel: Channel, statement: str) -> None:
+        if statement == sql and sql != "COMMIT":
+            control(channel, statement)
+        if statement == sql:
+            raise KeyboardInterrupt
+        control(channel, statement)
+
+    monkeypatch.setattr(Channel, "control", interrupted)
+    with pytest.raises((KeyboardInterrupt, RevisionConflict)):
+        store.commit(commit_request(lease, expectedRevision=3 if refused else 0))
+    monkeypatch.undo()
+
+    assert not is_write_locked(path)
+    assert rows(path, "SELECT count(*) FROM inbox") == [(0,)]
+    assert store.commit(commit_request(lease)).revision == 1
+
+
+def test_a_broken_connection_is_replaced(
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    sqlalchemy_event.listen(store.engine, "connect", lambda connection, _: made.append(connection))
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+
+    def broken(channel: Channel, statement: str) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "control", broken)
+        with pytest.raises(DatabaseUnavailable, match="out of reach"):
+            acquire(store)
+    assert made == []
+    assert acquire(store).epoch == 1
+    assert len(made) == 1
+
+
+# -------------------------------------------------------------------------------- who waits for whom
+
+
+def test_while_another_process_writes_the_store_is_busy_and_afterwards_it_is_not(
+    hasty: Broker, path: Path
+) -> None:
+    with write_locked_by_a_process(path):
+        with pytest.raises(DatabaseBusy, match="nothing was stored"):
+            acquire(hasty)
+        assert hasty.get_lease({"actorId": "actor"}) is None
+    assert acquire(hasty).epoch == 1
+
+
+def test_what_is_only_repeated_is_answered_while_another_holds_the_lock(
+    hasty: Broker, path: Path
+) -> None:
+    lease = hasty.acquire_lease(LEASE_REQUEST, request_id="receipt")
+    first = hasty.commit(commit_request(lease))
+    with write_locked(path):
+        assert hasty.acquire_lease(LEASE_REQUEST, request_id="receipt") == lease
+        assert hasty.commit(commit_request(lease)).event_cursors == first.event_cursors
+        assert hasty.commit(commit_request(lease)).recovered
+        with pytest.raises(IdempotencyConflict):
+            hasty.commit(commit_request(lease, events=[event("other")]))
+        with pytest.raises(DatabaseBusy):
+            hasty.commit(commit_request(lease, "new", expectedRevision=1))
+
+
+def test_a_thread_that_waits_too_long_for_another_is_told_so(
+    path: Path, clock: ManualClock
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow_nonce() -> str:
+        inside.set()
+        assert go_on.wait(10)
+        return "nonce"
+
+    with open_store(path, clock, nonce=slow_nonce, busy_timeout_ms=10) as store:
+        slow = threading.Thread(target=acquire, args=(store,))
+        slow.start()
+        assert inside.wait(10)
+        with pytest.raises(DatabaseBusy, match="other threads"):
+            acquire(store, "second", "second")
+        assert store.get_lease({"actorId": "actor"}) is None
+        go_on.set()
+        slow.join()
+        assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
+
+
+def append(store: Broker, lease: Lease, name: str, count: int) -> list[int]:
+    """Append events to a stream that others write to as well; the cursors they got."""
+    cursors: list[int] = []
+    for number in range(count):
+        request = commit_request(lease, f"{name}-{number}")
+        while True:
+            request["expectedRevision"] = store.get_stream_revision({"streamId": lease.stream_id})
+            try:
+                cursors += store.commit(request).event_cursors
+                break
+            except RevisionConflict:
+                continue
+    return cursors
+
+
+def test_threads_that_write_to_one_stream_leave_no_gap(store: Broker, path: Path) -> None:
+    lease, cursors = acquire(store), dict[str, list[int]]()
+
+    def work(name: str) -> None:
+        cursors[name] = append(store, lease, name, 15)
+
+    in_threads(*[lambda name=name: work(name) for name in "abcd"])
+
+    found = rows(path, "SELECT revision, rowid FROM events ORDER BY rowid")
+    assert found == [(number, number) for number in range(1, 61)]
+    assert all(each == sorted(each) for each in cursors.values())
+    assert sorted(chain.from_iterable(cursors.values())) == list(range(1, 61))
+
+
+def test_threads_that_write_to_their_own_streams_do_not_mix(store: Broker, path: Path) -> None:
+    leases = {name: acquire(store, name, name) for name in "abcd"}
+    in_threads(*[lambda name=name: append(store, leases[name], name, 15) for name in "abcd"])
+    for name in "abcd":
+        assert rows(
+            path, "SELECT revision, message_id FROM events WHERE stream_id = ? ORDER BY rowid", name
+        ) == [(number + 1, f"{name}-{number}") for number in range(15)]
+    assert rows(path, "SELECT count(DISTINCT rowid) FROM events") == [(60,)]
+
+
+APPEND = """
+import json, sys
+from broker import Broker
+from broker.messages import Lease
+from tests.test_writer import append
+with Broker.open(sys.argv[1]) as store:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    cursors = append(store, Lease.from_json(json.loads(sys.argv[2])), sys.argv[3], 20)
+print(json.dumps(cursors))
+"""
+
+
+def test_two_processes_that_write_to_one_stream_leave_no_gap(path: Path) -> None:
+    with Broker.open(url_of(path)) as store:
+        lease = acquire(store)
+        form = json.dumps(lease.to_json())
+        processes = [start_python(APPEND, url_of(path), form, name) for name in ("p", "q")]
+        for process in processes:
+            wait_for(process, "ready")
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        mine = append(store, lease, "mine", 20)
+        cursors = [mine, *(json.loads(finish(process)) for process in processes)]
+
+    found = rows(path, "SELECT revision, rowid FROM events ORDER BY rowid")
+    assert found == [(number, number) for number in range(1, 61)]
+    assert all(each == sorted(each) for each in cursors)
+    assert sorted(chain.from_iterable(cursors)) == list(range(1, 61))
+
+
+def test_each_call_sees_what_another_process_wrote(store: Broker, path: Path) -> None:
+    lease = acquire(store)
+    with Broker.open(url_of(path), options=ManualClock().options()) as other:
+        other.commit(commit_request(lease))
+    assert store.get_stream_revision({"streamId": "stream"}) == 1
+    assert store.commit(commit_request(lease, "two", expectedRevision=1)).event_cursors == (2,)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts by /proc")
+def test_errors_do_not_pile_up_connections(store: Broker, path: Path) -> None:
+    with raw(path) as connection:
+        connection.execute(VIOLATE_AT_COMMIT)
+    before = len(open_files(path))
+    for _ in range(20):
+        with pytest.raises(DatabaseError):
+            acquire(store)
+    assert len(open_files(path)) <= before
