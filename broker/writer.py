@@ -1,7 +1,7 @@
 """The one road by which a `Broker` writes: one connection, one caller at a time.
 
-SQLite lets one writer in. Waiting for it inside the process, in a queue, is fair and cheap, while
-its own busy handler sleeps and leaves the order to chance.
+SQLite lets one writer in. Waiting for it inside the process ends as soon as the other is done, while
+SQLite's own busy handler sleeps and looks again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Writer:
         self._engine = engine
         self._options = options
         self._turn = threading.Lock()
-        self._closed = False
+        self._closed = self._is_paused = False
         self._connection: Any = None
         self._channel: Channel | None = None
 
@@ -61,20 +61,23 @@ class Writer:
 
     def pause(self, timeout: float) -> bool:
         """Wait for the write that is running, give the connection back, and let nobody in."""
-        paused = self._turn.acquire(timeout=timeout)
-        if paused:
+        self._is_paused = self._turn.acquire(timeout=timeout)
+        if self._is_paused:
             self._disconnect()
-        return paused
+        return self._is_paused
 
     def resume(self) -> None:
-        """Go on after a `pause` that succeeded."""
-        self._turn.release()
+        """Go on after a `pause`, whether or not it succeeded."""
+        if self._is_paused:
+            self._is_paused = False
+            self._turn.release()
 
     def forget(self) -> None:
         """In the child of a fork: leave the parent's connection alone and start afresh."""
         _abandoned.append((self._connection, self._channel))
         self._connection = self._channel = None
         self._turn = threading.Lock()
+        self._is_paused = False
 
     def _run(self, write: Write[T], clock: LogicalClock) -> T:
         try:

@@ -481,7 +481,7 @@ def test_a_write_that_begins_to_wait_before_close_gets_no_connection_after_it(
     store: Broker, path: Path
 ) -> None:
     # The turn is what a waiting write gets when `close` is through.
-    store._writer.close()
+    store._connections._writer.close()
     with pytest.raises(StoreClosed):
         acquire(store)
     assert rows(path, "SELECT * FROM actor_leases") == []

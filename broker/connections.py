@@ -1,0 +1,83 @@
+"""All connections of one store: the reader's and the writer's, their clock, their end, and forks."""
+
+from __future__ import annotations
+
+import time
+from typing import TypeVar
+
+from sqlalchemy import URL
+
+from broker import forking
+from broker.engine import make_engine
+from broker.errors import ConfigurationError, StoreClosed
+from broker.options import Options
+from broker.reader import Reader
+from broker.transaction import Read, Write
+from broker.writer import Writer
+
+T = TypeVar("T")
+
+
+class Connections:
+    """An engine and the two roads on it; safe from any thread."""
+
+    def __init__(self, url: URL, options: Options) -> None:
+        self.engine = make_engine(url, busy_timeout_ms=options.busy_timeout_ms)
+        self.clock = options.make_clock()
+        self._options = options
+        self._reader = Reader(self.engine, options)
+        self._writer = Writer(self.engine, options)
+        self._closed = False
+        self._was_forked_in_use = False
+        forking.watch(self)
+
+    def read(self, read: Read[T]) -> T:
+        """Do a read; see `Reader.run`."""
+        self.require_open()
+        return self._reader.run(read, self.clock)
+
+    def write(self, write: Write[T]) -> T:
+        """Do a write; see `Writer.run`."""
+        self.require_open()
+        return self._writer.run(write, self.clock)
+
+    def close(self) -> None:
+        """Wait for the write that is running, and let go of everything. Can be repeated."""
+        self._closed = True
+        self._reader.close()
+        self._writer.close()
+        self.engine.dispose()
+
+    def require_open(self) -> None:
+        """Raise StoreClosed after `close`, ConfigurationError where a fork has spoilt it."""
+        if self._closed:
+            raise StoreClosed("this Broker was closed: open another one")
+        if self._was_forked_in_use:
+            raise ConfigurationError(
+                "this process was forked while the store was in use, so that this child cannot use"
+                " it safely: fork when no operation runs and no session on its engine is open"
+            )
+
+    # ------------------------------------------------------------------------ see `broker.forking`
+
+    def pause(self) -> bool:
+        """Before a fork: wait for what is under way, let nothing start, close all connections."""
+        patience = self._options.busy_timeout_ms / 1000
+        deadline = time.monotonic() + patience
+        writer_is_quiet = self._writer.pause(patience)
+        reader_is_quiet = self._reader.pause(max(0, deadline - time.monotonic()))
+        self.engine.dispose()
+        return writer_is_quiet and reader_is_quiet
+
+    def resume(self) -> None:
+        """After a fork, in the parent: go on."""
+        self._reader.resume()
+        self._writer.resume()
+
+    def start_afresh(self, *, was_paused: bool) -> None:
+        """After a fork, in the child: forget the parent's connections, clock and locks."""
+        self.engine.dispose(close=False)
+        self._reader.forget()
+        self._writer.forget()
+        self.clock = self._options.make_clock()
+        self._was_forked_in_use = self._was_forked_in_use or not was_paused
