@@ -37,7 +37,7 @@ REQUESTS = (
     "mark_outbox_delivered",
 )
 ALL = {*REQUESTS, "table_names", "journal_mode"}
-OF_THE_OWNER_OF_CONNECTIONS = {"open", "close", "unit_of_work"}
+OF_THE_OWNER_OF_CONNECTIONS = {"open", "close", "engine", "unit_of_work"}
 
 
 def public_names(kind: type) -> set[str]:
