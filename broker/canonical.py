@@ -333,6 +333,7 @@ _SCALAR_TEXTS: dict[type, Callable[[Any], str]] = {
 # orjson reads an integer beyond 64 bits as a float; every such integer has 19 digits at least.
 _LONG_NUMBER = b"0" * 19
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_READABLE_DEPTH = 1_024
 _LONGEST_INTEGER = len(str(-_BEYOND_DOUBLE))
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # an unclosed one takes all: linear
@@ -361,6 +362,9 @@ def _is_deeper(raw: bytes, max_depth: int) -> bool:
 
 
 def _read(raw: bytes, reader: json.JSONDecoder) -> Json:
+    # orjson's own limit, for every Python has another: some would go on until the stack is full.
+    if _is_deeper(raw, _READABLE_DEPTH):
+        raise NotJson("is nested too deep to be read")
     try:
         value: Json = reader.decode(raw.decode())
     except NotJson:
