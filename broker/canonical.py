@@ -14,12 +14,15 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from json.encoder import encode_basestring
 from math import isfinite
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import orjson
+
+T = TypeVar("T")
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
@@ -55,7 +58,7 @@ def encode(value: object) -> Encoded:
         # orjson goes before any walk over levels: it goes down first, so a cycle stops it at once.
         stored = orjson.dumps(exact, option=_STORED)
         if not _are_plain([value]):
-            exact = _with_exact_floats(value, 0)
+            exact = _with_room(_with_exact_floats, value, 0)
             stored = orjson.dumps(exact, option=_STORED)
     except orjson.JSONEncodeError:  # a lone surrogate, an integer beyond 64 bits, or not JSON
         return Encoded(_write(value, by_utf16=False), _exactly(value))
@@ -218,9 +221,25 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 def _write(value: object, *, by_utf16: bool) -> str:
     """The text of any JSON value, keys in UTF-16 order (RFC 8785) or in their own."""
-    parts: list[str] = []
-    _put(value, 0, parts.append, by_utf16)
-    return "".join(parts)
+
+    def written() -> str:
+        parts: list[str] = []
+        _put(value, 0, parts.append, by_utf16)
+        return "".join(parts)
+
+    return _with_room(written)
+
+
+def _with_room(work: Callable[..., T], *arguments: Any) -> T:
+    """Do work that goes as deep as a value, wherever the caller's own stack has got to.
+
+    A thread of its own has a stack of its own; it is used only where the caller's was too full.
+    """
+    try:
+        return work(*arguments)
+    except RecursionError:
+        with ThreadPoolExecutor(max_workers=1) as elsewhere:
+            return elsewhere.submit(work, *arguments).result()
 
 
 def _put(value: Any, depth: int, put: Callable[[str], None], by_utf16: bool) -> None:
@@ -366,7 +385,7 @@ def _read(raw: bytes, reader: json.JSONDecoder) -> Json:
     if _is_deeper(raw, _READABLE_DEPTH):
         raise NotJson("is nested too deep to be read")
     try:
-        value: Json = reader.decode(raw.decode())
+        value: Json = _with_room(reader.decode, raw.decode())
     except NotJson:
         raise
     except RecursionError:

@@ -44,6 +44,7 @@ class LogicalClock:
         wall: Callable[[], int] = wall_clock,
         monotonic: Callable[[], float] = monotonic_clock,
     ) -> None:
+        self.sources = (wall, monotonic)
         self._wall = wall
         self._monotonic = monotonic
         self._lock = threading.Lock()

@@ -18,13 +18,14 @@ from broker.messages import (
     NewProjection,
     validate_and_encode,
 )
+from broker.runtime_events import Claim, claim_of
 
 
 class PreparedCommit(NamedTuple):
     """A valid commit request with everything that can be worked out without the database.
 
     The texts are stored JSON, in the order of the request's lists; `reply` is None where the
-    request has no `inboxResult`.
+    request has no `inboxResult`. `claims` are those of the runtime events among its events.
     """
 
     request: CommitRequest
@@ -33,6 +34,7 @@ class PreparedCommit(NamedTuple):
     outbox_payloads: Sequence[str]
     values: Sequence[str]
     reply: str | None
+    claims: Sequence[Claim]
 
     @property
     def outbox(self) -> Sequence[NewOutboxMessage]:
@@ -73,6 +75,8 @@ def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
         [payload.stored for payload in outbox_payloads],
         [value.stored for value in values],
         reply[0].stored if reply else None,
+        # Judged now, as it is encoded now: the caller may change the payload while a writer waits.
+        [claim for event in request.events if (claim := claim_of(event.payload))],
     )
 
 

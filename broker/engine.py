@@ -6,6 +6,7 @@ through which a driver's exception becomes one of ours.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from typing import Any
@@ -25,6 +26,7 @@ BUSY_TIMEOUT_MS = 5_000
 OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
 _BEGIN_MODE = "broker_begin"
+BEGINS = "broker_begins"  # in the info of a connection whose every transaction starts with BEGIN
 
 #: Execution options of a connection or engine whose transactions write.
 IMMEDIATE: dict[str, Any] = {_BEGIN_MODE: "IMMEDIATE"}
@@ -66,8 +68,15 @@ def make_engine(
     arguments: dict[str, Any] = {"timeout": busy_timeout_ms / 1000}
     if hasattr(sqlite3, "LEGACY_TRANSACTION_CONTROL"):  # 3.12; stated, for its default may change
         arguments["autocommit"] = sqlite3.LEGACY_TRANSACTION_CONTROL
-    options: dict[str, Any] = {} if poolclass is None else {"poolclass": poolclass}
-    engine = create_engine(url, connect_args=arguments, **options)
+    options: dict[str, Any] = {"poolclass": poolclass}
+    if poolclass is None:
+        options = {"pool_timeout": busy_timeout_ms / 1000}
+    try:
+        engine = create_engine(url, connect_args=arguments, **options)
+    except (ValueError, TypeError, sa_exc.ArgumentError) as error:
+        raise ConfigurationError(
+            f"this URL has an option that SQLite cannot use: {error}"
+        ) from error
     _install(engine, busy_timeout_ms, wal=wal, foreign_keys=foreign_keys)
     return engine
 
@@ -94,9 +103,12 @@ def require_file(url: URL) -> None:
             "an SQLite URL has neither host, user nor password: sqlite:///FILE"
         )
     name = url.database or ""
-    if name in {"", ":memory:"} or ":memory:" in name or "mode=memory" in name:
-        raise ConfigurationError(_IN_MEMORY)
-    if "memory" in url.query.get("mode", ""):
+    if "\0" in name or _SURROGATES.search(name):
+        raise ConfigurationError("the name of a database file holds neither NUL nor surrogates")
+    asks_for_memory = "memory" in url.query.get("mode", "")
+    if name.startswith("file:"):
+        asks_for_memory |= ":memory:" in name or "mode=memory" in name
+    if name in {"", ":memory:"} or asks_for_memory:
         raise ConfigurationError(_IN_MEMORY)
 
 
@@ -118,6 +130,7 @@ def require_sqlite(backend: str) -> None:
         )
 
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _IN_MEMORY = "an in-memory database cannot be shared between connections: use sqlite:///FILE"
 
 
@@ -129,9 +142,10 @@ def in_transaction(dbapi_connection: Any) -> bool:
 
 def _install(engine: Engine, busy_timeout_ms: int, *, wal: bool, foreign_keys: bool) -> None:
     @event.listens_for(engine, "connect")
-    def _connect(dbapi_connection: Any, _record: Any) -> None:
+    def _connect(dbapi_connection: Any, record: Any) -> None:
         refuse_autocommit_false(dbapi_connection)
         dbapi_connection.isolation_level = None  # the driver begins nothing: `_begin` does
+        record.info[BEGINS] = True
         _set_pragmas(dbapi_connection, busy_timeout_ms, foreign_keys=foreign_keys)
         if wal:
             enable_wal(dbapi_connection, busy_timeout_ms)
@@ -234,8 +248,15 @@ def translate(error: Exception) -> Exception:
             "an async session must be used through run_sync:"
             " await session.run_sync(lambda s: UnitOfWork(s)…)"
         )
+    if isinstance(error, sa_exc.UnboundExecutionError):
+        return ConfigurationError(
+            "the session has no engine for the store's tables: bind it to one, or bind"
+            " broker.models.Base by binds={Base: engine}"
+        )
     if isinstance(error, sa_exc.DBAPIError) and isinstance(error.orig, Exception):
         return translate(error.orig)
+    if isinstance(error, sa_exc.SQLAlchemyError):
+        return DatabaseError(f"the session cannot be used: {error}")
 
     code = primary_code(error)
     if code in _IN_USE:

@@ -19,6 +19,7 @@ from broker.commits import PreparedCommit, prepare
 from broker.errors import (
     BrokerError,
     CorruptRow,
+    DatabaseError,
     IdempotencyConflict,
     InvalidRequest,
     RevisionConflict,
@@ -29,7 +30,6 @@ from broker.models import ActorLease, Event, InboxMessage, Stream
 from broker.options import Options
 from broker.outbox import insert_outbox, is_outbox_id_used
 from broker.projections import ForeignProjection, foreign_projection, upsert_projections
-from broker.runtime_events import ForeignStream, workspace_of
 from broker.statements import Row, Statement
 from broker.transaction import FLOOR, Transaction, Write
 
@@ -61,9 +61,12 @@ def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
 
     require_authority(row[6:], request.actor_id, request.lease, request.stream_id, now)
     _require_revision(request, revision or 0)
-    workspace_id = _owner_after(request, owner)
+    workspace_id = _owner_after(commit, owner)
     commit.require_unique_ids()
     _require_known_events(transaction, commit)
+
+    if (last_cursor or 0) + len(request.events) > MAX_SAFE_INTEGER:
+        raise DatabaseError("the cursors of the journal are used up: another writer took the last")
 
     result = _result(commit, revision or 0, last_cursor or 0, now)
     try:
@@ -116,27 +119,23 @@ def _require_revision(request: CommitRequest, actual: int) -> None:
         )
 
 
-def _owner_after(request: CommitRequest, owner: str | None) -> str | None:
+def _owner_after(commit: PreparedCommit, owner: str | None) -> str | None:
     """The workspace that owns the stream once these events are in it."""
-    stream_id = request.stream_id
-    for event in request.events:
-        try:
-            workspace_id = workspace_of(event.payload, stream_id)
-        except ForeignStream as foreign:
+    stream_id = commit.request.stream_id
+    for claim in commit.claims:
+        if claim.stream_id != stream_id:
             raise InvalidRequest(
-                f"a runtime event of stream {foreign.payload_stream_id!r} cannot be written to"
-                f" {stream_id!r}",
+                f"a runtime event of stream {claim.stream_id!r} cannot be written to {stream_id!r}",
                 streamId=stream_id,
-                payloadStreamId=foreign.payload_stream_id,
-            ) from None
-        if workspace_id is None:
-            continue
-        owner = owner or workspace_id
-        if workspace_id != owner:
+                payloadStreamId=claim.stream_id,
+            )
+        owner = owner or claim.workspace_id
+        if claim.workspace_id != owner:
             raise InvalidRequest(
-                f"stream {stream_id!r} belongs to workspace {owner!r}, not to {workspace_id!r}",
+                f"stream {stream_id!r} belongs to workspace {owner!r}, not to"
+                f" {claim.workspace_id!r}",
                 streamId=stream_id,
-                workspaceId=workspace_id,
+                workspaceId=claim.workspace_id,
                 ownerWorkspaceId=owner,
             )
     return owner

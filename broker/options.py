@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from broker.clock import LogicalClock, monotonic_clock, wall_clock
 from broker.engine import BUSY_TIMEOUT_MS
 from broker.errors import ConfigurationError
+from broker.messages import is_id
 from broker.runtime_events import READ_MODEL_EVENT_TYPE
 
 MAX_RECEIPT_CAPACITY = 65_536
@@ -19,7 +20,7 @@ def random_nonce() -> str:
     return secrets.token_hex(16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Options:
     """Options of a `Broker` or a `UnitOfWork`; raises ConfigurationError for one out of range.
 
@@ -45,6 +46,11 @@ class Options:
         _require("busy_timeout_ms", self.busy_timeout_ms, 0, 2**31 - 1)
         _require("page_max_bytes", self.page_max_bytes, 1, 2**31 - 1)
         _require("read_model_max_bytes", self.read_model_max_bytes, 1, 2**31 - 1)
+        _require_callable("nonce", self.nonce)
+        _require_callable("wall_clock", self.wall_clock or wall_clock)
+        _require_callable("monotonic_clock", self.monotonic_clock or monotonic_clock)
+        if not is_id(self.read_model_event_type):
+            raise ConfigurationError("read_model_event_type must be the type of an event")
 
     def make_clock(self) -> LogicalClock:
         """A logical clock on the clocks chosen here, not booted yet."""
@@ -56,3 +62,8 @@ class Options:
 def _require(name: str, value: object, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
         raise ConfigurationError(f"{name} must be an integer from {least} to {most}, not {value!r}")
+
+
+def _require_callable(name: str, value: object) -> None:
+    if not callable(value):
+        raise ConfigurationError(f"{name} must be a function, not {value!r}")

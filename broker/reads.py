@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, cast
 
 from sqlalchemy import and_, bindparam, exists, literal_column, select, text
@@ -86,35 +88,40 @@ def authorized_events_page(given: Given[ReadAuthorizedEventsPageRequest]) -> Rea
                 throughRevision=through,
                 streamRevision=revision,
             )
-        rows = transaction.channel.all(
+        found = transaction.channel.each(
             _PAGE, request.stream_id, request.after_revision, through, request.limit
         )
         max_bytes = request.max_bytes or transaction.options.page_max_bytes
-        return _page(rows, request.after_revision, through, max_bytes)
+        with closing(found) as rows:
+            return _page(rows, request.after_revision, through, max_bytes)
 
     return read
 
 
-def _page(rows: list[Row], after: int, through: int, max_bytes: int) -> EventsPage:
-    fitting = _fitting(rows, max_bytes, [event_bytes(*row) for row in rows])
-    if rows and not fitting:
+def _page(rows: Iterator[Row], after: int, through: int, max_bytes: int) -> EventsPage:
+    fitting, rest = _fitting(rows, max_bytes)
+    if rest is not None and not fitting:
         raise InvalidRequest(
-            f"the event at revision {rows[0][3]} does not fit into {max_bytes} bytes:"
-            " allow for more"
+            f"the event at revision {rest[3]} does not fit into {max_bytes} bytes: allow for more"
         )
     page = tuple([stored_event(row) for row in fitting])
     reached = page[-1].revision if page else after
     return EventsPage(page, reached, through, done=reached >= through)
 
 
-def _fitting(rows: list[Row], max_bytes: int, sizes: list[int]) -> list[Row]:
-    """As many rows from the first as fit into a JSON array of `max_bytes`."""
+def _fitting(rows: Iterator[Row], max_bytes: int) -> tuple[list[Row], Row | None]:
+    """As many rows as fit into a JSON array of `max_bytes`, and the first that does not.
+
+    No row after that one is fetched: a page of large events must not cost the memory of `limit`.
+    """
+    fitting: list[Row] = []
     taken = len("[]") - len(",")
-    for count, size in enumerate(sizes):
-        taken += size + len(",")
+    for row in rows:
+        taken += event_bytes(*row[:11]) + sum(map(cursor_bytes, row[11:])) + len(",")
         if taken > max_bytes:
-            return rows[:count]
-    return rows
+            return fitting, row
+        fitting.append(row)
+    return fitting, None
 
 
 def _authorize(transaction: Transaction, reader: Any, stream_id: str) -> int:
@@ -162,17 +169,18 @@ def read_model_events(given: Given[ReadModelEventsRequest]) -> Read[list[Journal
 
     def read(transaction: Transaction) -> list[JournalEvent]:
         options = transaction.options
-        rows = transaction.channel.all(
+        found = transaction.channel.each(
             _READ_MODEL,
             request.workspace_id,
             options.read_model_event_type,
             request.after_cursor,
             request.limit,
         )
-        sizes = [event_bytes(*row[:11]) + cursor_bytes(row[11]) for row in rows]
-        fitting = _fitting(rows, options.read_model_max_bytes, sizes)
-        # A first event that is too large comes alone, so that a reader always gets on.
-        return [journal_event(row) for row in fitting or rows[:1]]
+        with closing(found) as rows:
+            fitting, rest = _fitting(rows, options.read_model_max_bytes)
+        if rest is not None and not fitting:
+            fitting = [rest]  # too large, it comes alone, so that a reader always gets on
+        return [journal_event(row) for row in fitting]
 
     return read
 

@@ -9,7 +9,7 @@ is no number). Text lengths count UTF-8 bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 READ_MODEL_EVENT_TYPE: Final = "teammate.runtime-read-model.frame.v2"
 DOMAIN_EVENT: Final = "domain.event"
@@ -23,17 +23,31 @@ class ForeignStream(ValueError):
         self.payload_stream_id = payload_stream_id
 
 
+class Claim(NamedTuple):
+    """What a runtime event says of itself: whose it is, and of which stream."""
+
+    workspace_id: str
+    stream_id: str
+
+
+def claim_of(payload: object) -> Claim | None:
+    """The claim of a runtime event; None if the payload is nobody's event."""
+    if type(payload) is not dict or "actor" not in payload or not _is_runtime_event(payload):
+        return None
+    return Claim(payload["actor"]["workspaceId"], payload["streamId"])
+
+
 def workspace_of(payload: object, stream_id: str) -> str | None:
     """The workspace that owns a runtime event; None if the payload is nobody's event.
 
     Raises `ForeignStream` if it is a runtime event, but not one of the stream `stream_id`.
     """
-    if type(payload) is not dict or "actor" not in payload or not _is_runtime_event(payload):
+    claim = claim_of(payload)
+    if claim is None:
         return None
-    if payload["streamId"] != stream_id:
-        raise ForeignStream(payload["streamId"])
-    workspace_id: str = payload["actor"]["workspaceId"]
-    return workspace_id
+    if claim.stream_id != stream_id:
+        raise ForeignStream(claim.stream_id)
+    return claim.workspace_id
 
 
 # --- Rules ------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ cursor of the transaction that is open.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
@@ -107,7 +108,7 @@ class Channel:
             self._cursor.execute(sql, arrange(parameters) if arrange else parameters)
             row: Row | None = self._cursor.fetchone()
         except sqlite3.OperationalError as error:
-            raise _undecodable(error) from error
+            raise self._undecodable(error) from error
         return row
 
     def all(self, statement: Statement, *parameters: Any) -> list[Row]:
@@ -117,15 +118,23 @@ class Channel:
             self._cursor.execute(sql, arrange(parameters) if arrange else parameters)
             rows: list[Row] = self._cursor.fetchall()
         except sqlite3.OperationalError as error:
-            raise _undecodable(error) from error
+            raise self._undecodable(error) from error
         return rows
 
-    def each(self, statement: Statement, *parameters: Any) -> Iterator[Row]:
-        """The rows of a query one by one, for those that may be many."""
+    def each(self, statement: Statement, *parameters: Any) -> Generator[Row, None, None]:
+        """The rows of a query one by one, for those that may be many; close it if you stop early.
+
+        It has a cursor of its own, which may stay open no longer than it is used: one left half
+        read keeps its snapshot, whatever becomes of the transaction.
+        """
         sql, arrange = statement.compiled[self._dialect]
-        self._cursor.execute(sql, arrange(parameters) if arrange else parameters)
-        while (row := self._cursor.fetchone()) is not None:
-            yield row
+        with closing(self.connection.cursor()) as cursor:
+            try:
+                cursor.execute(sql, arrange(parameters) if arrange else parameters)
+                while (row := cursor.fetchone()) is not None:
+                    yield row
+            except sqlite3.OperationalError as error:
+                raise self._undecodable(error) from error
 
     def run(self, statement: Statement, *parameters: Any) -> int:
         """Execute a change; how many rows it met."""
@@ -151,7 +160,10 @@ class Channel:
         """Give the cursor back; the connection stays."""
         self._cursor.close()
 
-
-def _undecodable(error: sqlite3.OperationalError) -> Exception:
-    # Of all OperationalErrors only this one comes from the driver itself, without a result code.
-    return Undecodable() if primary_code(error) is None else error
+    def _undecodable(self, error: sqlite3.OperationalError) -> Exception:
+        # Of all OperationalErrors only this one comes from the driver itself, without a result code.
+        if primary_code(error) is not None:
+            return error
+        self._cursor.close()  # it is half read, see `each`
+        self._cursor = self.connection.cursor()
+        return Undecodable()

@@ -27,9 +27,9 @@ FLOOR = (
 
 
 class Transaction:
-    """One open transaction: its statements, its one clock reading, its savepoints.
+    """One transaction: its statements, its one clock reading, its savepoints.
 
-    Whoever made it began the transaction and ends it; nothing here does.
+    Whoever made it begins the transaction and ends it; nothing here does.
     """
 
     __slots__ = ("_now", "channel", "clock", "options", "persisted_clock")
@@ -40,6 +40,15 @@ class Transaction:
         self.options = options
         self.persisted_clock = False
         self._now: int | None = None
+
+    def seen_by(self, clock: LogicalClock, options: Options) -> Transaction:
+        """This transaction with other options: its time stays, if it came from such a clock."""
+        if clock is self.clock and options is self.options:
+            return self
+        other = Transaction(self.channel, clock, options)
+        if clock.sources == self.clock.sources:
+            other._now = self._now
+        return other
 
     def advance(self, floor: str | None) -> int:
         """Broker time of this transaction, persisted; `floor` is the text stored until now."""
@@ -88,9 +97,12 @@ class Savepoint:
             self._control("RELEASE SAVEPOINT broker_effects")
             return
         # On a full disk, for one, SQLite has rolled everything back by itself already.
-        with contextlib.suppress(Exception):
+        try:
             self._control("ROLLBACK TO SAVEPOINT broker_effects")
             self._control("RELEASE SAVEPOINT broker_effects")
+        except Exception:
+            with contextlib.suppress(Exception):  # nothing half done may be left to be committed
+                self._control("ROLLBACK")
 
 
 #: Something to do in a transaction that only reads.

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from sqlalchemy import Engine
 
 from broker.clock import LogicalClock
-from broker.corruption import find_undecodable
-from broker.engine import in_transaction, translate, translate_commit
+from broker.corruption import as_ours
+from broker.engine import in_transaction, translate_commit
 from broker.errors import CorruptRow, DatabaseBusy, Refusal, StoreClosed
 from broker.options import Options
-from broker.statements import Channel, Undecodable
+from broker.statements import Channel
 from broker.transaction import Transaction, Write
 
 T = TypeVar("T")
@@ -82,8 +82,12 @@ class Writer:
     def _run(self, write: Write[T], clock: LogicalClock) -> T:
         try:
             channel = self._channel or self._connect()
-            transaction = Transaction(channel, clock, self._options)
-            found = write.recover(transaction)  # by itself, so that it waits for no other writer
+        except Exception as error:
+            self._undo(error)
+            raise
+        transaction = Transaction(channel, clock, self._options)
+        try:
+            found = write.recover(transaction)  # before BEGIN, so that it waits for no other writer
             if found is not None:
                 return found[0]
             channel.control("BEGIN IMMEDIATE")
@@ -117,11 +121,7 @@ class Writer:
             with contextlib.suppress(Exception):
                 channel.control("ROLLBACK")
 
-        translated = error
-        if isinstance(error, Undecodable) and channel is not None:
-            translated = find_undecodable(channel)
-        elif isinstance(error, Exception):
-            translated = translate(error)
+        translated = as_ours(error, channel) if isinstance(error, Exception) else error
         if not isinstance(translated, DatabaseBusy | CorruptRow):
             self._disconnect()
         if translated is not error:

@@ -11,9 +11,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from broker import Broker, UnitOfWork, configure_engine
-from broker.corruption import find_undecodable
+from broker.corruption import as_ours
 from broker.errors import CorruptRow, DatabaseError
-from broker.statements import Channel
+from broker.statements import Channel, Undecodable
 from tests.support import (
     TTL_MS,
     ManualClock,
@@ -266,6 +266,6 @@ def test_where_all_of_the_stores_text_is_utf8_the_store_is_not_blamed(
     fill(store)
     with raw(path) as connection:
         connection.execute(f"CREATE TABLE application AS SELECT {INVALID} AS x")
-        found = find_undecodable(Channel(connection, "sqlite"))
+        found = as_ours(Undecodable(), Channel(connection, "sqlite"))
     assert type(found) is DatabaseError
     assert "not the store's own" in str(found)

@@ -524,7 +524,7 @@ def test_a_session_of_several_engines_reaches_the_one_that_has_the_store(
 
 
 def test_a_session_without_an_engine_is_told_so() -> None:
-    with Session() as session, pytest.raises(DatabaseError):
+    with Session() as session, pytest.raises(ConfigurationError, match="binds="):
         acquire(UnitOfWork(session))
 
 

@@ -51,6 +51,7 @@ from broker.messages.results import (
 from broker.messages.validation import (
     MAX_REQUEST_ID_BYTES,
     Given,
+    is_id,
     validate,
     validate_and_encode,
     validate_request_id,
@@ -98,6 +99,7 @@ __all__ = [
     "StoredOutboxMessage",
     "StoredProjection",
     "TakeoverLeaseRequest",
+    "is_id",
     "json_schemas",
     "validate",
     "validate_and_encode",

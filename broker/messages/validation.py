@@ -68,22 +68,33 @@ def validate_request_id(request_id: object) -> str | None:
             return checked
         reason = f"must have at most {MAX_REQUEST_ID_BYTES} bytes in UTF-8"
     except ValidationError as error:
-        reason = error.errors(include_input=False)[0]["msg"]
+        reason = _message(error.errors(include_input=False)[0])
     raise InvalidRequest(f"requestId: {reason}", field="requestId")
+
+
+def is_id(value: object) -> bool:
+    """Whether a value can be an id in a request."""
+    try:
+        _ID.validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 
 
-_MESSAGES = {"string_pattern_mismatch": "must hold no NUL and not begin with U+0001"}
+def _message(fault: ErrorDetails) -> str:
+    if fault["type"] == "string_pattern_mismatch":
+        return "must hold no NUL and not begin with U+0001"
+    return fault["msg"]
 
 
 def _refusal(error: ValidationError) -> InvalidRequest:
     faults = error.errors(include_url=False)
     fault = next((one for one in faults if one["type"] != "extra_forbidden"), faults[0])
     path = _path(fault)
-    message = _MESSAGES.get(fault["type"], fault["msg"])
-    return InvalidRequest(f"{path}: {message}", **_details(path, fault))
+    return InvalidRequest(f"{path}: {_message(fault)}", **_details(path, fault))
 
 
 def _path(fault: ErrorDetails) -> str:
