@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from sqlalchemy import URL, Connection, Engine, Pool, create_engine, event, make_url
 from sqlalchemy import exc as sa_exc
@@ -34,7 +36,7 @@ IMMEDIATE: dict[str, Any] = {_BEGIN_MODE: "IMMEDIATE"}
 _IN_USE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _OUT_OF_REACH = {
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; does its folder exist, and may this user write there?",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it from a backup",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged, or its schema is one that SQLite cannot use here",
     sqlite3.SQLITE_FULL: "the disk is full, or the database has reached its largest size",
     sqlite3.SQLITE_IOERR: "reading or writing the file failed",
     sqlite3.SQLITE_NOTADB: "the file is not an SQLite database",
@@ -88,6 +90,9 @@ def configure_engine(engine: Engine, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) 
     `synchronous=FULL` and the busy timeout, and every transaction is begun by an explicit BEGIN:
     IMMEDIATE where `engine.execution_options(**IMMEDIATE)` says so, else deferred.
 
+    A process that forks must call `engine.dispose()` before it, when no session is open: SQLite's
+    locks do not survive a fork, and commits of the child could be lost. (A `Broker` does so itself.)
+
     Raises ConfigurationError for a database that is not a file of SQLite 3.37 or newer.
     """
     require_file(engine.url)
@@ -110,6 +115,14 @@ def require_file(url: URL) -> None:
         asks_for_memory |= ":memory:" in name or "mode=memory" in name
     if name in {"", ":memory:"} or asks_for_memory:
         raise ConfigurationError(_IN_MEMORY)
+
+
+def file_of(url: URL) -> Path:
+    """Where the file of a URL is that `require_file` accepts."""
+    name = url.database or ""
+    if name.startswith("file:") and "uri" in url.query:
+        name = unquote(name.removeprefix("file:").split("?")[0])
+    return Path(name)
 
 
 def require_file_connection(connection: Connection) -> None:
@@ -183,7 +196,12 @@ def refuse_autocommit_false(dbapi_connection: Any) -> None:
 
 
 def _set_pragmas(dbapi_connection: Any, busy_timeout_ms: int, *, foreign_keys: bool) -> None:
-    wanted = {"busy_timeout": busy_timeout_ms, "synchronous": 2, "foreign_keys": int(foreign_keys)}
+    wanted = {
+        "busy_timeout": busy_timeout_ms,
+        "synchronous": 2,
+        "foreign_keys": int(foreign_keys),
+        "trusted_schema": 1,  # without it an older SQLite refuses the index on JSON, and all else
+    }
     cursor = dbapi_connection.cursor()
     try:
         for pragma, value in wanted.items():

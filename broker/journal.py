@@ -31,7 +31,7 @@ from broker.options import Options
 from broker.outbox import insert_outbox, is_outbox_id_used
 from broker.projections import ForeignProjection, foreign_projection, upsert_projections
 from broker.statements import Row, Statement
-from broker.transaction import FLOOR, Transaction, Write
+from broker.transaction import FLOOR, ONE_ROW, Transaction, Write
 
 
 def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]:
@@ -280,7 +280,6 @@ def _write_events(transaction: Transaction, commit: PreparedCommit, result: Comm
 
 # ------------------------------------------------------------------------------------- statements
 
-_ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")
 _LAST_CURSOR = select(func.max(Event.cursor)).scalar_subquery()
 
 _LOOK = Statement(
@@ -293,7 +292,7 @@ _LOOK = Statement(
         Stream.workspace_id,
         *AUTHORITY,
     )
-    .select_from(_ONE_ROW)
+    .select_from(ONE_ROW)
     .outerjoin(InboxMessage, InboxMessage.message_id == bindparam("message_id"))
     .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
     .outerjoin(Stream, Stream.stream_id == bindparam("stream_id")),

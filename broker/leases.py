@@ -32,7 +32,7 @@ from broker.messages import (
 from broker.models import ActorLease, MutationReceipt
 from broker.receipts import RECORDED, Receipt
 from broker.statements import Row, Statement
-from broker.transaction import FLOOR, Read, Transaction, Write
+from broker.transaction import FLOOR, ONE_ROW, Read, Transaction, Write
 
 LINEAGE_ACTOR = "\0runtime-broker-lineage:"
 LINEAGE_HOLDER = "\0runtime-broker-lineage"
@@ -64,12 +64,10 @@ def acquire(given: Given[AcquireLeaseRequest], request_id: str | None) -> Write[
             raise _unavailable(actor_id, found.of_actor)
         if is_live(found.of_stream, found.now):
             raise _unavailable(actor_id, found.of_stream, stream_id)
-        lease = _grant(transaction, found, actor_id, stream_id, request.holder_id, request.ttl_ms)
-        _hand_over(transaction, found, lease)
-        return lease
+        return _grant(transaction, found, actor_id, stream_id, request.holder_id, request.ttl_ms)
 
     receipt = Receipt.of("lease.acquire", request_id, request)
-    return cast("Write[Lease]", _mutation(receipt, actor_id, stream_id, request.ttl_ms, change))
+    return _mutation(receipt, actor_id, stream_id, request.ttl_ms, change)
 
 
 def takeover(given: Given[TakeoverLeaseRequest], request_id: str | None) -> Write[Lease]:
@@ -82,12 +80,10 @@ def takeover(given: Given[TakeoverLeaseRequest], request_id: str | None) -> Writ
             raise _unavailable(actor_id, found.of_stream, stream_id)
         if is_live(found.of_actor, found.now):
             raise _unavailable(actor_id, found.of_actor, found.of_actor.stream_id)
-        lease = _grant(transaction, found, actor_id, stream_id, request.holder_id, request.ttl_ms)
-        _hand_over(transaction, found, lease)
-        return lease
+        return _grant(transaction, found, actor_id, stream_id, request.holder_id, request.ttl_ms)
 
     receipt = Receipt.of("lease.takeover", request_id, request)
-    return cast("Write[Lease]", _mutation(receipt, actor_id, stream_id, request.ttl_ms, change))
+    return _mutation(receipt, actor_id, stream_id, request.ttl_ms, change)
 
 
 def heartbeat(given: Given[HeartbeatLeaseRequest], request_id: str | None) -> Write[Lease]:
@@ -101,7 +97,7 @@ def heartbeat(given: Given[HeartbeatLeaseRequest], request_id: str | None) -> Wr
         return kept
 
     receipt = Receipt.of("lease.heartbeat", request_id, request)
-    return cast("Write[Lease]", _mutation(receipt, request.actor_id, None, request.ttl_ms, change))
+    return _mutation(receipt, request.actor_id, None, request.ttl_ms, change)
 
 
 def compare_and_swap(
@@ -112,20 +108,18 @@ def compare_and_swap(
 
     def change(transaction: Transaction, found: Standing) -> Lease:
         last = require_live(found.of_actor, request.actor_id, request.lease, found.now)
-        found = replace(found, of_stream=last)
-        lease = _grant(
+        on_its_stream = replace(found, of_stream=last)
+        return _grant(
             transaction,
-            found,
+            on_its_stream,
             last.actor_id,
             last.stream_id,
             request.next_holder_id,
             request.ttl_ms,
         )
-        _hand_over(transaction, found, lease)
-        return lease
 
     receipt = Receipt.of("lease.compare-and-swap", request_id, request)
-    return cast("Write[Lease]", _mutation(receipt, request.actor_id, None, request.ttl_ms, change))
+    return _mutation(receipt, request.actor_id, None, request.ttl_ms, change)
 
 
 def release(given: Given[ReleaseLeaseRequest], request_id: str | None) -> Write[None]:
@@ -137,7 +131,7 @@ def release(given: Given[ReleaseLeaseRequest], request_id: str | None) -> Write[
         transaction.channel.run(_EXTEND, lease.actor_id, found.now, found.now)
 
     receipt = Receipt.of("lease.release", request_id, request)
-    return cast("Write[None]", _mutation(receipt, request.actor_id, None, 0, change))
+    return _mutation(receipt, request.actor_id, None, 0, change)
 
 
 def get(given: Given[GetLeaseRequest]) -> Read[Lease | None]:
@@ -224,7 +218,7 @@ def _why_unavailable(actor_id: str, blocking: Lease | None, stream_id: str | Non
 
 def _mutation(
     receipt: Receipt, actor_id: str, stream_id: str | None, ttl_ms: int, change: Change
-) -> Write[Lease | None]:
+) -> Write[Any]:
     """A lease mutation: looked up in the receipts, judged, done, and recorded there."""
 
     def recover(transaction: Transaction) -> tuple[Lease | None] | None:
@@ -256,27 +250,28 @@ def _grant(
     holder_id: str,
     ttl_ms: int,
 ) -> Lease:
-    """A new lease, one epoch after the stream's last."""
+    """A new lease, one epoch after the stream's last, in place of that and of the actor's last."""
     epoch = 1 if found.of_stream is None else found.of_stream.epoch + 1
     if epoch > MAX_SAFE_INTEGER:
         raise InvalidRequest(f"the epochs of stream {stream_id!r} are used up", field="lease.epoch")
     drawn = {"epoch": epoch, "nonce": transaction.options.nonce()}
     nonce = validate(LeaseCredential, drawn).nonce
     now = found.now
-    return Lease(actor_id, stream_id, holder_id, epoch, nonce, now, now, now + ttl_ms)
+    lease = Lease(actor_id, stream_id, holder_id, epoch, nonce, now, now, now + ttl_ms)
 
-
-def _hand_over(transaction: Transaction, found: Standing, lease: Lease) -> None:
-    """Store a new lease in place of the stream's last and of the actor's last."""
-    left = found.of_actor
-    if left is not None and left.stream_id != lease.stream_id:
-        # The stream that the actor leaves keeps its epoch, so that it never goes back.
-        lineage_id = LINEAGE_ACTOR + left.stream_id.encode().hex().upper()
-        nonce = secrets.token_hex(16)
-        transaction.channel.run(_LEAVE_BEHIND, left.actor_id, lineage_id, LINEAGE_HOLDER, nonce)
+    if found.of_actor is not None and found.of_actor.stream_id != stream_id:
+        _leave_behind(transaction, found.of_actor)
     if found.of_stream is not None:
-        transaction.channel.run(_DELETE, lease.stream_id)
+        transaction.channel.run(_DELETE, stream_id)
     transaction.channel.run(_INSERT, *astuple(lease))
+    return lease
+
+
+def _leave_behind(transaction: Transaction, lease: Lease) -> None:
+    """Keep the epoch of a stream that its actor leaves, so that it never goes back."""
+    lineage_id = LINEAGE_ACTOR + lease.stream_id.encode().hex().upper()
+    nonce = secrets.token_hex(16)
+    transaction.channel.run(_RENAME, lease.actor_id, lineage_id, LINEAGE_HOLDER, nonce)
 
 
 def _lease_in(row: Row) -> Lease | None:
@@ -284,8 +279,10 @@ def _lease_in(row: Row) -> Lease | None:
 
 
 def _recorded(receipt: Receipt, response: Any) -> Lease | None:
+    if response is None and receipt.method == "lease.release":
+        return None
     try:
-        return None if response is None else Lease.from_json(response)
+        return Lease.from_json(response)
     except (AttributeError, KeyError, TypeError) as error:
         raise CorruptRow(
             f"the receipt of {receipt.request_id!r} does not hold a lease",
@@ -317,11 +314,10 @@ def lease_columns(entity: Any) -> tuple[Any, ...]:
 
 
 _OnStream = aliased(ActorLease)
-_ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")
 
 _LOOK = Statement(
     select(FLOOR, *RECORDED, *lease_columns(ActorLease), *lease_columns(_OnStream))
-    .select_from(_ONE_ROW)
+    .select_from(ONE_ROW)
     .outerjoin(MutationReceipt, MutationReceipt.request_id == bindparam("request_id"))
     .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
     .outerjoin(_OnStream, _OnStream.stream_id == bindparam("stream_id")),
@@ -344,7 +340,7 @@ _EXTEND = Statement(
     "until",
 )
 
-_LEAVE_BEHIND = Statement(
+_RENAME = Statement(
     update(ActorLease)
     .where(ActorLease.actor_id == bindparam("of_actor"))
     .values(

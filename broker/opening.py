@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote
 
 from sqlalchemy import URL, Connection, NullPool, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from broker import schema
-from broker.engine import make_engine, require_file, translate
+from broker.engine import file_of, make_engine, require_file, translate
 from broker.errors import ConfigurationError, DatabaseUnavailable, SchemaDrift
 
 T = TypeVar("T")
@@ -33,7 +31,7 @@ def bring_up_to_date(url: URL, *, busy_timeout_ms: int, shared: bool) -> None:
 
     Raises SchemaError for a database that must be left alone, and leaves it as it was.
     """
-    path = _path(url)
+    path = file_of(url)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -43,12 +41,14 @@ def bring_up_to_date(url: URL, *, busy_timeout_ms: int, shared: bool) -> None:
         return schema.state(connection, shared=shared).at_head
 
     if not _look(url, busy_timeout_ms, is_at_head):
-        schema.upgrade(url, shared=shared)
+        schema.upgrade(
+            url, shared=shared, busy_timeout_ms=max(busy_timeout_ms, schema.LOCK_TIMEOUT_MS)
+        )
 
 
 def require_current(url: URL, *, busy_timeout_ms: int) -> None:
     """Raise SchemaError unless the database is at head and has not drifted; makes nothing."""
-    path = _path(url)
+    path = file_of(url)
     if not path.is_file():
         raise DatabaseUnavailable(f"there is no database {path}")
 
@@ -62,13 +62,6 @@ def require_current(url: URL, *, busy_timeout_ms: int) -> None:
             f"the schema differs from the models in {len(facts)} facts, first: {facts[0]}",
             facts=facts,
         )
-
-
-def _path(url: URL) -> Path:
-    name = url.database or ""
-    if name.startswith("file:") and "uri" in url.query:
-        name = unquote(name.removeprefix("file:").split("?")[0])
-    return Path(name)
 
 
 def _look(url: URL, busy_timeout_ms: int, look: Callable[[Connection], T]) -> T:

@@ -36,7 +36,7 @@ from broker.models import (
 )
 from broker.runtime_events import DOMAIN_EVENT
 from broker.statements import Row, Statement
-from broker.transaction import FLOOR, Read, Transaction, read_floor
+from broker.transaction import FLOOR, ONE_ROW, Read, Transaction, read_floor
 
 
 def stream_revision(given: Given[GetStreamRevisionRequest]) -> Read[int]:
@@ -253,7 +253,7 @@ _PAGE = Statement(
 
 _STANDING = Statement(
     select(FLOOR, Stream.revision, *AUTHORITY)
-    .select_from(select(literal_column("1").label("one")).subquery("one_row"))
+    .select_from(ONE_ROW)
     .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
     .outerjoin(Stream, Stream.stream_id == bindparam("stream_id")),
     "actor_id",

@@ -97,16 +97,10 @@ _MAKE_ROOM = Statement(
 )
 
 _RECORD = Statement(
-    insert(MutationReceipt).values(
-        request_id=bindparam("request_id_"),
-        method=bindparam("method_"),
-        params_hash=bindparam("params_hash_"),
-        response_json=bindparam("response_json_"),
-        created_at=bindparam("created_at_"),
-    ),
-    "request_id_",
-    "method_",
-    "params_hash_",
-    "response_json_",
-    "created_at_",
+    insert(MutationReceipt),
+    "request_id",
+    "method",
+    "params_hash",
+    "response_json",
+    "created_at",
 )

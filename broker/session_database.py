@@ -50,6 +50,13 @@ def _check_connection(connection: Connection) -> None:
     require_file_connection(connection)
     refuse_autocommit_false(connection.connection.dbapi_connection)
 
+    # Checked before anything else is read: without it an older SQLite reads nothing at all.
+    if not connection.exec_driver_sql("PRAGMA trusted_schema").scalar_one():
+        raise ConfigurationError(
+            "this engine has PRAGMA trusted_schema=OFF, under which SQLite cannot use the store's"
+            " index on JSON: leave it ON"
+        )
+
     # NORMAL (1) may forget acknowledged commits when the power fails; OFF and MEMORY may lose the
     # file when the process dies.
     synchronous = connection.exec_driver_sql("PRAGMA synchronous").scalar_one()

@@ -8,10 +8,10 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from sqlalchemy import bindparam, insert, literal_column, select, update
 
-from broker.clock import MAX_SAFE_INTEGER, LogicalClock
-from broker.errors import SchemaError
+from broker.clock import LogicalClock
 from broker.models import MetadataEntry
 from broker.options import Options
+from broker.schema.validate import canonical_integer
 from broker.statements import Channel, Row, Statement
 
 T = TypeVar("T")
@@ -24,6 +24,9 @@ FLOOR = (
     .where(MetadataEntry.key == literal_column(f"'{FLOOR_KEY}'"))
     .scalar_subquery()
 )
+
+#: What a reading statement joins, so that it has one row whether or not anything is found.
+ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")
 
 
 class Transaction:
@@ -132,14 +135,7 @@ def read_floor(transaction: Transaction) -> str | None:
 
 def parse_floor(floor: str | None) -> int:
     """The clock floor that a stored text means, 0 for None; SchemaError unless canonical."""
-    if floor is None:
-        return 0
-    is_integer = floor.isascii() and floor.isdecimal() and (floor[0] != "0" or floor == "0")
-    if not is_integer or len(floor) > 16 or int(floor) > MAX_SAFE_INTEGER:
-        raise SchemaError(
-            f"metadata.{FLOOR_KEY} is {floor!r}, not a canonical non-negative safe integer"
-        )
-    return int(floor)
+    return 0 if floor is None else canonical_integer(floor, f"metadata.{FLOOR_KEY}")
 
 
 _READ_FLOOR = Statement(select(FLOOR))

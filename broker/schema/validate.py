@@ -7,18 +7,14 @@ for `broker.schema.drift`.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 from sqlalchemy import Connection
 
+from broker.clock import MAX_SAFE_INTEGER
 from broker.errors import SchemaError
 from broker.schema import versions
 from broker.schema.versions import Column, IndexFacts
-
-MAX_SAFE_INTEGER = 2**53 - 1
-
-_CANONICAL_INTEGER = re.compile(r"0|[1-9][0-9]*")
 
 _COLUMNS = """
 SELECT t.name, c.name, upper(c.type), c."notnull", c.pk
@@ -76,10 +72,10 @@ def validate_clock_floor(connection: Connection) -> None:
 
 def canonical_integer(text: str, name: str) -> int:
     """The number that `text` writes: digits, no leading zero, at most 2^53 - 1; or SchemaError."""
-    number = int(text) if _CANONICAL_INTEGER.fullmatch(text) and len(text) <= 16 else -1
-    if not 0 <= number <= MAX_SAFE_INTEGER:
+    is_canonical = text.isascii() and text.isdecimal() and (text[0] != "0" or text == "0")
+    if not is_canonical or len(text) > 16 or int(text) > MAX_SAFE_INTEGER:
         raise SchemaError(f"{name} must be a canonical integer from 0 to 2^53 - 1, not {text!r}")
-    return number
+    return int(text)
 
 
 def _strict_tables(connection: Connection) -> dict[str, list[Column]]:
