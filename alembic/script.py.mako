@@ -1,4 +1,13 @@
-"""${message}"""
+<%!
+    def docstring(text):
+        return text.replace("\\", r"\\").replace('"', r"\"")
+
+    # A frame takes statements of its own; of what Alembic renders only the drift is of use.
+    def drift_lines(rendered):
+        lines = (line.strip() for line in (rendered or "").split("\n"))
+        return [line for line in lines if line.startswith("# drift: ")]
+%>\
+"""${message | docstring}"""
 
 from __future__ import annotations
 
@@ -14,9 +23,12 @@ depends_on = ${repr(depends_on)}
 
 def upgrade() -> None:
     with step(op, revision, ${repr(message)}, before=3, after=3) as current:
-        ${upgrades if upgrades else "current.execute()"}
+% for line in drift_lines(upgrades):
+        ${line}
+% endfor
+        current.execute()
 
 
 def downgrade() -> None:
     with step(op, revision, ${repr("undo: " + message)}, before=3, after=3) as current:
-        ${downgrades if downgrades else "current.execute()"}
+        current.execute()

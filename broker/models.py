@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from broker.clock import MAX_SAFE_INTEGER
 from broker.runtime_events import DOMAIN_EVENT
 
 # SQLite's STRICT tables know INTEGER and TEXT; PostgreSQL needs the wide name.
@@ -298,10 +299,12 @@ class Guard:
 _OWNER_IS_FIXED = "runtime broker stream workspace ownership is immutable"
 _STREAM_STAYS = "runtime broker streams are permanent"
 _EVENT_STAYS = "runtime broker events are append-only"
+_NOT_SAFE = f"NEW.rowid NOT BETWEEN 1 AND {MAX_SAFE_INTEGER}"
 
 # INSERT OR REPLACE deletes what it replaces without asking a DELETE trigger, unless the client has
 # switched on recursive_triggers: so inserting over an existing row is refused before it happens.
-# There NEW.rowid is -1 if the statement names none, and no row may ever have such a rowid.
+# There NEW.rowid is -1 if the statement names none, and no row may ever have such a rowid. Nor one
+# beyond the safe integers: it is a cursor, which JSON has to carry, and others must follow.
 GUARDS = (
     Guard(
         name="streams_workspace_immutable",
@@ -338,8 +341,8 @@ GUARDS = (
         name="streams_rowid_positive",
         table="streams",
         event="AFTER INSERT",
-        message="runtime broker streams have positive rowids",
-        sqlite="NEW.rowid < 1",
+        message="runtime broker streams have rowids from 1 to 2^53 - 1",
+        sqlite=_NOT_SAFE,
         postgresql=None,
     ),
     Guard("events_no_update", "events", "BEFORE UPDATE", _EVENT_STAYS, "", ""),
@@ -362,8 +365,8 @@ GUARDS = (
         name="events_rowid_positive",
         table="events",
         event="AFTER INSERT",
-        message="runtime broker events have positive rowids",
-        sqlite="NEW.rowid < 1",
+        message="runtime broker events have rowids from 1 to 2^53 - 1",
+        sqlite=_NOT_SAFE,
         postgresql=None,
     ),
 )

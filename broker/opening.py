@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection, NullPool, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from broker import schema
-from broker.engine import file_of, make_engine, require_file, translate
+from broker.engine import BUSY_TIMEOUT_MS, file_of, make_engine, require_file, translate
 from broker.errors import ConfigurationError, DatabaseUnavailable, SchemaDrift
 
 T = TypeVar("T")
@@ -23,7 +25,9 @@ def file_url(url: str | URL) -> URL:
         # Not shown, for there may be a password in it.
         raise ConfigurationError("this is not a database URL: write sqlite:///FILE") from error
     require_file(parsed)
-    return parsed.set(drivername="sqlite")  # an application may name an async driver
+    url = parsed.set(drivername="sqlite")  # an application may name an async driver
+    make_engine(url, poolclass=NullPool).dispose()  # opens nothing, but reads the URL's options
+    return url
 
 
 def bring_up_to_date(url: URL, *, busy_timeout_ms: int, shared: bool) -> None:
@@ -37,10 +41,8 @@ def bring_up_to_date(url: URL, *, busy_timeout_ms: int, shared: bool) -> None:
     except OSError as error:
         raise DatabaseUnavailable(f"the folder of {path} cannot be made: {error}") from error
 
-    def is_at_head(connection: Connection) -> bool:
-        return schema.state(connection, shared=shared).at_head
-
-    if not _look(url, busy_timeout_ms, is_at_head):
+    found = find(url, shared=shared, busy_timeout_ms=busy_timeout_ms)
+    if found is None or not found.at_head:
         schema.upgrade(
             url, shared=shared, busy_timeout_ms=max(busy_timeout_ms, schema.LOCK_TIMEOUT_MS)
         )
@@ -48,15 +50,12 @@ def bring_up_to_date(url: URL, *, busy_timeout_ms: int, shared: bool) -> None:
 
 def require_current(url: URL, *, busy_timeout_ms: int) -> None:
     """Raise SchemaError unless the database is at head and has not drifted; makes nothing."""
-    path = file_of(url)
-    if not path.is_file():
-        raise DatabaseUnavailable(f"there is no database {path}")
 
     def facts_of(connection: Connection) -> list[str]:
         schema.verify(connection)
         return schema.drift(connection)
 
-    facts = _look(url, busy_timeout_ms, facts_of)
+    facts = look(url, facts_of, busy_timeout_ms=busy_timeout_ms, roll_back=True)
     if facts:
         raise SchemaDrift(
             f"the schema differs from the models in {len(facts)} facts, first: {facts[0]}",
@@ -64,13 +63,87 @@ def require_current(url: URL, *, busy_timeout_ms: int) -> None:
         )
 
 
-def _look(url: URL, busy_timeout_ms: int, look: Callable[[Connection], T]) -> T:
-    """Look at a database and change nothing, its journal mode included."""
+def find(
+    url: URL, *, shared: bool = False, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> schema.State | None:
+    """Where a database stands that is about to be opened or migrated; None if there is no file.
+
+    Raises SchemaError for one that must be left alone, and leaves it as it was, but for a journal
+    that has to be rolled back: see `look`.
+    """
+    if not _is_file(file_of(url)):
+        return None
+
+    def state_of(connection: Connection) -> schema.State:
+        return schema.state(connection, shared=shared)
+
+    return look(url, state_of, busy_timeout_ms=busy_timeout_ms, roll_back=True)
+
+
+def look(
+    url: URL,
+    see: Callable[[Connection], T],
+    *,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    roll_back: bool = False,
+) -> T:
+    """What `see` makes of a database that exists, whose every byte and whose log stay as they are.
+
+    If a process died in the middle of a transaction that was not logged ahead, nobody can read the
+    file before its journal is rolled back: done with `roll_back`, else DatabaseUnavailable.
+
+    Raises DatabaseUnavailable, DatabaseBusy, or whatever `see` raises.
+    """
+    path = file_of(url)
+    if not _is_file(path):
+        raise DatabaseUnavailable(f"there is no database at {path}")
+    try:
+        return _see(_without_a_trace(url), see, busy_timeout_ms)
+    except SQLAlchemyError as error:
+        if not _needs_rollback(error):
+            raise translate(error) from error
+        if not roll_back:
+            raise DatabaseUnavailable(
+                "a process died in the middle of a transaction, and its journal has to be rolled"
+                " back first: let any client write to the database, or run broker upgrade"
+            ) from error
+    try:
+        return _see(url, see, busy_timeout_ms)
+    except SQLAlchemyError as error:
+        raise translate(error) from error
+
+
+def _see(url: URL, see: Callable[[Connection], T], busy_timeout_ms: int) -> T:
     engine = make_engine(url, busy_timeout_ms=busy_timeout_ms, wal=False, poolclass=NullPool)
     try:
         with engine.connect() as connection:
-            return look(connection)
-    except SQLAlchemyError as error:
-        raise translate(error) from error
+            return see(connection)
     finally:
         engine.dispose()
+
+
+def _without_a_trace(url: URL) -> URL:
+    """The URL to look at a database with.
+
+    Read-only, if a log or journal lies beside the file: whoever closes a log as the last one writes
+    it into the database. Otherwise not, for a reader that may not write leaves an empty log behind.
+    """
+    path = file_of(url).absolute()
+    in_use = any(path.with_name(path.name + suffix).exists() for suffix in ("-wal", "-journal"))
+    mode = "ro" if in_use else "rw"
+    if (url.database or "").startswith("file:") and "uri" in url.query:
+        # What else the URI says, such as its VFS, holds for the look as well.
+        return url if "mode" in url.query and not in_use else url.update_query_dict({"mode": mode})
+    return URL.create("sqlite", database=path.as_uri(), query={"uri": "true", "mode": mode})
+
+
+def _needs_rollback(error: SQLAlchemyError) -> bool:
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_READONLY_ROLLBACK
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:  # a folder on the way to it that this user may not enter
+        raise DatabaseUnavailable(f"{path} is out of reach: {error}") from error

@@ -47,16 +47,22 @@ class Options:
         _require("page_max_bytes", self.page_max_bytes, 1, 2**31 - 1)
         _require("read_model_max_bytes", self.read_model_max_bytes, 1, 2**31 - 1)
         _require_callable("nonce", self.nonce)
-        _require_callable("wall_clock", self.wall_clock or wall_clock)
-        _require_callable("monotonic_clock", self.monotonic_clock or monotonic_clock)
+        if self.wall_clock is not None:
+            _require_callable("wall_clock", self.wall_clock)
+        if self.monotonic_clock is not None:
+            _require_callable("monotonic_clock", self.monotonic_clock)
         if not is_id(self.read_model_event_type):
             raise ConfigurationError("read_model_event_type must be the type of an event")
 
     def make_clock(self) -> LogicalClock:
         """A logical clock on the clocks chosen here, not booted yet."""
         standing_still = self.monotonic_clock is None and self.wall_clock is not None
-        monotonic = (lambda: 0.0) if standing_still else self.monotonic_clock or monotonic_clock
+        monotonic = _no_time if standing_still else self.monotonic_clock or monotonic_clock
         return LogicalClock(self.wall_clock or wall_clock, monotonic)
+
+
+def _no_time() -> float:
+    return 0.0
 
 
 def _require(name: str, value: object, least: int, most: int) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from broker.clock import MAX_SAFE_INTEGER
+
 READ_MODEL_EVENT_TYPE: Final = "teammate.runtime-read-model.frame.v2"
 DOMAIN_EVENT: Final = "domain.event"
 
@@ -56,7 +58,6 @@ Rule: TypeAlias = Callable[[object], bool]
 Shape: TypeAlias = Mapping[str, Rule]
 
 _ABSENT: Final = object()  # what a rule is given for a field that is not there
-_MAX_SAFE_INTEGER: Final = 2**53 - 1
 
 
 def _fits(record: dict[str, Any], shape: Shape) -> bool:
@@ -87,7 +88,7 @@ def _boolean(value: object) -> bool:
     return type(value) is bool
 
 
-def _integer(least: int, most: int = _MAX_SAFE_INTEGER) -> Rule:
+def _integer(least: int, most: int = MAX_SAFE_INTEGER) -> Rule:
     def rule(value: object) -> bool:
         if type(value) is float and value.is_integer():
             value = int(value)
@@ -153,7 +154,7 @@ _KINDS: Final[dict[str, Shape]] = {
     },
     "process.reclaimed": {
         "processId": _id,
-        "exitCode": _or(_integer(-_MAX_SAFE_INTEGER), _null),
+        "exitCode": _or(_integer(-MAX_SAFE_INTEGER), _null),
         "signal": _or(_text(128), _null),
     },
     DOMAIN_EVENT: {"eventType": _id, "eventId": _id},

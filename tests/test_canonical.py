@@ -6,6 +6,8 @@ import copy
 import json
 import re
 import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -278,6 +280,27 @@ def test_the_deepest_level_is_the_two_hundredth(innermost: Any) -> None:
     encode(nested(MAX_DEPTH - own, innermost))
     with pytest.raises(NotJson, match="more than 200 levels"):
         encode(nested(MAX_DEPTH - own + 1, innermost))
+
+
+def deep_down(frames: int, work: Callable[[], Any]) -> Any:
+    return work() if frames == 0 else deep_down(frames - 1, work)
+
+
+@pytest.mark.parametrize("innermost", [1e-7, "\ud800"], ids=ascii)
+@pytest.mark.parametrize("frames", [600, 700, 800, 900])
+def test_a_deep_value_is_encoded_and_decoded_however_deep_the_caller_is(
+    innermost: Any, frames: int
+) -> None:
+    value = nested(MAX_DEPTH - 1, innermost)
+    stored = encode(value).stored
+    text = canonical(value)
+
+    def do_all() -> tuple[Any, ...]:
+        return encode(value).stored, canonical(value), decode(stored), parse(stored)
+
+    with ThreadPoolExecutor(1) as fresh_stack:
+        answers = fresh_stack.submit(deep_down, frames, do_all).result()
+    assert answers == (stored, text, value, value)
 
 
 def test_a_value_that_holds_itself_is_refused_at_once() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from broker import Broker, UnitOfWork, configure_engine
@@ -59,17 +59,19 @@ def fill(store: Broker) -> dict[str, Any]:
 
 
 def spoil(path: Path, table: str, column: str, row: str, value: str = INVALID) -> None:
-    """Another client's statement, without the guards that would refuse it."""
+    """Another client's statement, without the guards that would refuse it meanwhile."""
     key = {"events": "event_id", "outbox": "outbox_id", "projections": "projection_id"}
     key |= {"inbox": "message_id", "mutation_receipts": "request_id", "actor_leases": "actor_id"}
     key |= {"streams": "stream_id", "metadata": "key"}
     with raw(path) as connection:
         triggers = connection.execute(
-            "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?", (table,)
+            "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?", (table,)
         ).fetchall()
-        for (name,) in triggers:
+        for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
         connection.execute(f"UPDATE {table} SET {column} = {value} WHERE {key[table]} = ?", (row,))
+        for _, guard in triggers:
+            connection.execute(guard)
 
 
 def read_events(store: Any) -> Any:
@@ -269,3 +271,131 @@ def test_where_all_of_the_stores_text_is_utf8_the_store_is_not_blamed(
         found = as_ours(Undecodable(), Channel(connection, "sqlite"))
     assert type(found) is DatabaseError
     assert "not the store's own" in str(found)
+
+
+# ------------------------------------------------------------------------- after such an error
+
+
+def insert(path: Path, key: str) -> None:
+    """Another client's commit."""
+    with raw(path) as connection:
+        connection.execute("INSERT INTO metadata VALUES (?, '1')", (key,))
+
+
+def checkpoint(path: Path) -> tuple[int, int, int]:
+    """Another client empties the log; (0, 0, 0) if nobody is in its way."""
+    with raw(path) as connection:
+        answer: tuple[int, int, int] = connection.execute(
+            "PRAGMA wal_checkpoint(TRUNCATE)"
+        ).fetchone()
+        return answer
+
+
+def application_engine(path: Path, configure: bool) -> Engine:
+    """An engine of one connection, which every session of it has to share."""
+    engine = create_engine(url_of(path), pool_size=1, max_overflow=0)
+    return configure_engine(engine) if configure else engine
+
+
+@pytest.mark.parametrize("configure", [True, False])
+@pytest.mark.parametrize("ending", ["rollback", "close"])
+def test_a_sessions_connection_keeps_no_snapshot_of_a_read_that_failed(
+    store: Broker, path: Path, clock: ManualClock, configure: bool, ending: str
+) -> None:
+    lease = acquire(store)
+    store.commit(commit_request(lease, events=[event(f"e{n}", {"n": n}) for n in range(200)]))
+    spoil(path, "events", "payload_json", "e3")
+    engine = application_engine(path, configure)
+    session = Session(engine)
+    unit = UnitOfWork(session, clock.options())
+    with pytest.raises(CorruptRow) as caught:
+        read_events(unit)
+    getattr(session, ending)()
+
+    insert(path, "theirs")
+    with Session(engine) as later:
+        seen = later.execute(text("SELECT key FROM metadata WHERE key = 'theirs'")).all()
+        later.execute(text("INSERT INTO metadata VALUES ('mine', '1')"))
+        later.commit()
+    assert seen == [("theirs",)]
+    assert rows(path, "SELECT value FROM metadata WHERE key = 'mine'") == [("1",)]
+    assert checkpoint(path) == (0, 0, 0)
+    assert caught.value.details["row"] == "e3"
+    assert unit.session is session  # both are alive: no finaliser has helped
+    engine.dispose()
+
+
+def many_commits(store: Broker) -> dict[str, Any]:
+    """A request that was answered before 199 others."""
+    lease = acquire(store)
+    requests = [commit_request(lease, f"m{n}", expectedRevision=n) for n in range(200)]
+    for request in requests:
+        store.commit(request)
+    return requests[0]
+
+
+@pytest.mark.parametrize("configure", [True, False])
+def test_a_sessions_connection_keeps_no_lock_of_a_write_that_met_such_a_row(
+    store: Broker, path: Path, clock: ManualClock, configure: bool
+) -> None:
+    request = many_commits(store)
+    spoil(path, "inbox", "result_json", "m0")
+    engine = application_engine(path, configure)
+    session = Session(engine)
+    unit = UnitOfWork(session, clock.options())
+    with pytest.raises(CorruptRow) as caught:
+        unit.commit(request)
+    session.rollback()
+
+    assert not is_write_locked(path)
+    insert(path, "theirs")
+    assert acquire(unit, "third", "third").epoch == 1
+    session.commit()
+    session.close()
+    assert checkpoint(path) == (0, 0, 0)
+    assert caught.value.details["table"] == "inbox"
+    engine.dispose()
+
+
+def test_the_writer_keeps_neither_snapshot_nor_lock_after_a_write_that_met_such_a_row(
+    store: Broker, path: Path
+) -> None:
+    request = many_commits(store)
+    spoil(path, "inbox", "result_json", "m0")
+    with pytest.raises(CorruptRow) as caught:
+        store.commit(request)
+
+    assert not is_write_locked(path)
+    insert(path, "theirs")
+    assert checkpoint(path) == (0, 0, 0)
+    assert acquire(store, "third", "third").epoch == 1
+    assert checkpoint(path) == (0, 0, 0)
+    assert caught.value.details["row"] == "m0"
+
+
+def test_a_search_for_the_row_that_fails_itself_ends_in_an_error_of_ours(
+    store: Broker, path: Path, clock: ManualClock
+) -> None:
+    request = fill(store)
+    spoil(path, "inbox", "result_json", "message")
+    spoil(path, "events", "payload_json", "event")
+    engine = application_engine(path, configure=True)
+    with Session(engine) as session:
+        unit = UnitOfWork(session, clock.options())
+        unit.table_names()  # which checks the schema, for the last time on this engine
+        session.rollback()
+        with raw(path) as connection:
+            connection.execute("DROP TABLE actor_leases")  # the first that is searched
+
+        attempts: list[Callable[[], object]] = [
+            lambda: store.commit(request),
+            lambda: read_events(store),
+            lambda: unit.commit(request),
+            lambda: read_events(unit),
+        ]
+        for attempt in attempts:
+            with pytest.raises(DatabaseError, match="no such table: actor_leases"):
+                attempt()
+            session.rollback()
+    assert not is_write_locked(path)
+    engine.dispose()

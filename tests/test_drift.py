@@ -90,10 +90,16 @@ def test_an_applications_own_tables_are_not_reported(database: Path) -> None:
         ("streams", "CHECK (revision >= 0)", "check((  revision>=0 ))"),
         ("streams", "CHECK (revision >= 0)", "CONSTRAINT named CHECK (revision >= 0)"),
         ("streams", "CHECK (revision >= 0)", '/* why */ CHECK ("revision" >= 0) -- because\n'),
+        ("streams", "CHECK (revision >= 0)", "CHECK ((revision) >= ((0)))"),
+        ("streams", "CHECK (revision >= 0)", "CHECK (((revision) >= 0))"),
+        ("events", "REFERENCES streams(stream_id)", "REFERENCES streams"),
+        ("events", "REFERENCES streams(stream_id)", "REFERENCES Streams(STREAM_ID)"),
         ("outbox", "DEFAULT 0", "DEFAULT   0"),
         ("events", "DEFERRABLE INITIALLY DEFERRED", "deferrable initially  deferred"),
         ("events_message_idx", "events(message_id)", 'EVENTS ( "message_id" ASC )'),
         ("outbox_undelivered_idx", "WHERE delivered_at IS NULL", "where (delivered_at is null)"),
+        ("outbox_undelivered_idx", "WHERE delivered_at IS NULL", "WHERE (delivered_at) IS NULL"),
+        ("outbox_undelivered_idx", "WHERE delivered_at IS NULL", "WHERE delivered_at ISNULL"),
         (
             "streams_no_delete",
             "BEFORE DELETE ON streams",
@@ -230,6 +236,37 @@ BY_TEXT = [
         "events: FOREIGN KEY (message_id) to inbox (message_id), check is immediate instead of"
         " deferred",
     ),
+    *(
+        (
+            "events",
+            "DEFERRABLE INITIALLY DEFERRED",
+            clause,
+            "events: FOREIGN KEY (message_id) to inbox (message_id), check is immediate instead of"
+            " deferred",
+        )
+        for clause in (
+            "NOT DEFERRABLE INITIALLY DEFERRED",
+            "not /* really */ deferrable initially deferred",
+        )
+    ),
+    (
+        "streams",
+        "CHECK (revision >= 0)",
+        "CHECK (abs(revision) >= 0)",
+        "streams: CHECK (abs ( revision ) >= 0) is not one of ours",
+    ),
+    (
+        "events",
+        "REFERENCES streams(stream_id)",
+        "REFERENCES inbox",
+        "events: FOREIGN KEY (stream_id) to inbox (message_id) is not one of ours",
+    ),
+    (
+        "events",
+        "REFERENCES streams(stream_id)",
+        "REFERENCES nowhere",
+        "events: FOREIGN KEY (stream_id) to nowhere (its key) is not one of ours",
+    ),
     (
         "events",
         "REFERENCES streams(stream_id)",
@@ -361,10 +398,30 @@ def test_drift_of_an_empty_database_names_the_tables_and_not_their_columns(tmp_p
     assert not [line for line in found if "column" in line]
 
 
+def test_another_encoding_is_reported(tmp_path: Path) -> None:
+    script = SCRIPTS["v3-as-it-is"]
+    path = run_sql(tmp_path / "theirs.db", f"PRAGMA encoding = 'UTF-16le'; {script}")
+
+    assert "encoding: PRAGMA is UTF-16le instead of UTF-8" in drift_of(path)
+
+
+def test_versions_that_are_not_utf_8_are_reported(database: Path) -> None:
+    run_sql(
+        database,
+        "UPDATE metadata SET value = CAST(x'33ff' AS TEXT) WHERE key = 'schema_version';"
+        "UPDATE broker_alembic_version SET version_num = CAST(x'fe' AS TEXT)",
+    )
+
+    assert drift_of(database) == [
+        r"broker_alembic_version: recorded version is \xfe instead of 0004",
+        r"metadata: recorded version is 3\xff instead of 3",
+    ]
+
+
 def test_another_backend_is_refused() -> None:
     connection: Any = create_mock_engine("postgresql+psycopg://", lambda *_: None)
 
-    with pytest.raises(ConfigurationError, match="later version"):
+    with pytest.raises(ConfigurationError, match="postgresql is not supported"):
         schema.drift(connection)
 
 
@@ -404,7 +461,8 @@ def test_strings_keep_their_case_and_names_do_not() -> None:
 def test_clauses_are_found_at_column_and_at_table_level() -> None:
     clauses = table_clauses(
         "CREATE TABLE t (a INTEGER PRIMARY KEY AUTOINCREMENT CHECK (a > (1 + 2)),"
-        " b TEXT REFERENCES u DEFERRABLE INITIALLY DEFERRED,"
+        " b TEXT REFERENCES u NOT DEFERRABLE DEFERRABLE INITIALLY DEFERRED,"
+        " d TEXT REFERENCES u DEFERRABLE INITIALLY DEFERRED NOT DEFERRABLE,"
         " CONSTRAINT c CHECK (b <> 'CHECK (x), y'), FOREIGN KEY (a, b) REFERENCES u (a, b)"
         " DEFERRABLE INITIALLY DEFERRED)"
     )

@@ -13,9 +13,11 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
 from broker import ABSENT, Broker, UnitOfWork
+from broker.canonical import encode
 from broker.errors import (
     BrokerError,
     CorruptRow,
+    DatabaseError,
     IdempotencyConflict,
     InvalidRequest,
     RevisionConflict,
@@ -34,6 +36,7 @@ from tests.support import (
     credential,
     event,
     floor,
+    in_threads,
     open_store,
     outbox_message,
     raw,
@@ -652,6 +655,61 @@ def test_options_of_a_unit_of_work_bound_its_events_too(path: Path, clock: Manua
         with refused(InvalidRequest, field="events[0].payload"):
             work.commit(commit_request(lease))
     engine.dispose()
+
+
+def deep_down(frames: int, work: Callable[[], object]) -> object:
+    return work() if frames == 0 else deep_down(frames - 1, work)
+
+
+def levels(innermost: Any) -> Any:
+    """A payload of 199 levels, arrays and objects by turns."""
+    for number in range(199):
+        innermost = [innermost] if number % 2 else {"a": innermost}
+    return innermost
+
+
+@pytest.mark.parametrize("frames", [600, 700, 800, 900])
+@pytest.mark.parametrize("innermost", [1e-7, "\ud800"], ids=ascii)
+def test_a_deep_payload_is_committed_and_read_however_deep_the_caller_is(
+    store: Broker, innermost: Any, frames: int
+) -> None:
+    def commit_and_read() -> None:
+        found.append(store.commit(request))
+        found.extend(store.read_events({"streamId": "stream"}))
+
+    found: list[Any] = []
+    request = commit_request(acquire(store), events=[event("e", levels(innermost))])
+    in_threads(lambda: deep_down(frames, commit_and_read))  # a thread's stack begins empty
+    result, stored = found
+    assert result.revision == 1
+    assert encode(stored.payload).stored == encode(levels(innermost)).stored
+
+
+@pytest.mark.parametrize("cursor", [2**53 - 1, 2**53, 2**63 - 1])
+def test_a_cursor_that_another_client_drove_to_its_end_stops_commits_with_an_error_of_ours(
+    store: Broker, path: Path, cursor: int
+) -> None:
+    lease = acquire(store)
+    store.commit(commit_request(lease))
+    with raw(path) as other:
+        guards = other.execute(
+            "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'events'"
+        ).fetchall()
+        for name, _ in guards:
+            other.execute(f"DROP TRIGGER {name}")
+        other.execute(
+            "INSERT INTO events (rowid, event_id, message_id, stream_id, revision, event_type,"
+            " payload_json, producer_epoch, occurred_at)"
+            " VALUES (?, 'theirs', 'message', 'theirs', 1, 't', '1', 1, 1)",
+            (cursor,),
+        )
+        for _, guard in guards:
+            other.execute(guard)
+    before = contents(path)
+    with pytest.raises(DatabaseError):
+        store.commit(commit_request(lease, "more", expectedRevision=1))
+    assert contents(path) == before
+    assert acquire(store, "other", "other").epoch == 1  # nothing is locked, leases go on
 
 
 # --- Handed back --------------------------------------------------------------------------------

@@ -198,6 +198,16 @@ def test_a_request_id_that_is_none_is_refused(store: Broker, bad: Any) -> None:
     assert store.get_lease({"actorId": "a"}) is None
 
 
+@pytest.mark.parametrize("bad", [*BAD_IDS.values(), "x" * 257])
+def test_a_refused_request_id_is_explained_in_words_and_not_by_a_pattern(bad: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        validate_request_id(bad)
+    said = str(caught.value)
+    assert said.startswith("requestId: ")
+    assert "pattern" not in said
+    assert not set("^$[]\\") & set(said)
+
+
 @pytest.mark.parametrize("good", ["x" * 256, "é" * 128, "\U0001f600" * 64, "'"])
 def test_a_request_id_may_have_256_bytes(good: str) -> None:
     assert validate_request_id(good) == good

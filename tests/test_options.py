@@ -49,6 +49,24 @@ def test_an_option_out_of_range_is_refused_by_name(name: str, value: Any) -> Non
         Options(**{name: value})
 
 
+@pytest.mark.parametrize("name", ["nonce", "wall_clock", "monotonic_clock"])
+@pytest.mark.parametrize("value", [5, "time", 1.5, [], {}, True], ids=ascii)
+def test_an_option_that_is_no_function_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{name} must be a function"):
+        Options(**{name: value})
+
+
+def test_there_is_no_store_without_nonces() -> None:
+    with pytest.raises(ConfigurationError, match=r"^nonce must be a function"):
+        Options(nonce=None)  # type: ignore[arg-type]  # what is refused
+
+
+@pytest.mark.parametrize("value", ["", "a\0b", "\ud800", "x" * 1_025, 5, None, b"type"], ids=ascii)
+def test_an_event_type_that_is_no_id_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^read_model_event_type must be"):
+        Options(read_model_event_type=value)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import sqlite3
+import time
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session
 
-from broker import Broker
-from broker.errors import CorruptRow, InvalidRequest, StaleLease
+from broker import Broker, UnitOfWork
+from broker.errors import CorruptRow, DatabaseBusy, InvalidRequest, StaleLease
 from broker.messages import EventsPage, JournalEvent, ReadModelSource, Result, StoredEvent
 from broker.reads import _PAGE, _READ_MODEL, _SOURCES, _STREAMS_BETWEEN, _STREAMS_FROM
 from tests.support import (
@@ -19,12 +28,14 @@ from tests.support import (
     commit_request,
     credential,
     event,
+    in_threads,
     open_store,
     page_request,
     query_plan,
     raw,
     refused,
     runtime_event,
+    url_of,
 )
 
 MODEL = "teammate.runtime-read-model.frame.v2"
@@ -264,6 +275,81 @@ def test_a_page_is_found_without_a_scan(store: Broker, lease: Any, path: Path) -
         "SEARCH events USING INDEX sqlite_autoindex_events_2"
         " (stream_id=? AND revision>? AND revision<?)"
     ]
+
+
+@pytest.fixture
+def counted(
+    store: Broker, path: Path, clock: ManualClock
+) -> Iterator[tuple[UnitOfWork, list[str]]]:
+    """A unit of work, and the ids of the events that the driver has fetched for it."""
+    fetched: list[str] = []
+
+    def note(_cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        if str(row[0]).startswith("large"):
+            fetched.append(row[0])
+        return row
+
+    engine = create_engine(url_of(path))
+
+    @sqlalchemy_event.listens_for(engine, "connect")
+    def _count_rows(connection: Any, _record: Any) -> None:
+        connection.row_factory = note
+
+    with Session(engine) as session:
+        yield UnitOfWork(session, clock.options()), fetched
+    engine.dispose()
+
+
+def test_a_page_fetches_no_event_after_the_first_that_does_not_fit(
+    store: Broker, counted: tuple[UnitOfWork, list[str]]
+) -> None:
+    unit, fetched = counted
+    lease = acquire(store)
+    events = [event(f"large {number}", "x" * 1_000) for number in range(9)]
+    store.commit(commit_request(lease, events=events))
+    page = unit.read_authorized_events_page(page_request(lease, maxBytes=3_000))
+    assert ids(page.events) == ["large 0", "large 1"]
+    assert fetched == ["large 0", "large 1", "large 2"]
+    assert not page.done
+
+    fetched.clear()
+    with refused(InvalidRequest):
+        unit.read_authorized_events_page(page_request(lease, maxBytes=100))
+    assert fetched == ["large 0"]
+
+
+def test_read_model_events_are_fetched_no_further_than_the_first_that_does_not_fit(
+    store: Broker, counted: tuple[UnitOfWork, list[str]]
+) -> None:
+    unit, fetched = counted
+    frames = [frame(f"large {number}", "s", payload="x" * 220_000) for number in range(9)]
+    write(store, "s", *frames)
+    assert ids(unit.read_model_events({"workspaceId": "ws"})) == ["large 0", "large 1"]
+    assert fetched == ["large 0", "large 1", "large 2"]
+
+
+def test_a_read_model_event_that_is_too_large_comes_alone_and_nothing_more_is_fetched(
+    store: Broker, counted: tuple[UnitOfWork, list[str]]
+) -> None:
+    unit, fetched = counted
+    write(store, "s", *[frame(f"large {n}", "s", payload="x" * 600_000) for n in range(3)])
+    assert ids(unit.read_model_events({"workspaceId": "ws"})) == ["large 0"]
+    assert fetched == ["large 0"]
+
+
+def test_a_page_of_large_events_does_not_take_the_memory_of_all_of_them(store: Broker) -> None:
+    lease = acquire(store)
+    for number in range(60):
+        large = [event(f"large {number}", "x" * 1_000_000)]
+        store.commit(commit_request(lease, f"m{number}", expectedRevision=number, events=large))
+    tracemalloc.start()
+    try:
+        page = store.read_authorized_events_page(page_request(lease))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(page.events) == 1
+    assert peak < 20_000_000
 
 
 # --- Lists of streams -------------------------------------------------------------------------
@@ -585,3 +671,25 @@ def test_a_bad_request_for_the_read_model_is_refused(
         store.read_model_events({"workspaceId": "ws", "afterCursor": -1})
     with refused(InvalidRequest):
         store.read_model_sources({"workspaceId": "ws", "afterStreamId": "\0"})
+
+
+# --- Waiting for a connection -----------------------------------------------------------------
+
+
+def test_reads_wait_for_a_connection_side_by_side_and_no_longer_than_they_were_told(
+    path: Path, clock: ManualClock
+) -> None:
+    def find_it_busy() -> None:
+        with pytest.raises(DatabaseBusy):
+            store.get_stream_revision({"streamId": "stream"})
+
+    with open_store(path, clock, busy_timeout_ms=200) as store:
+        with ExitStack() as held:
+            with contextlib.suppress(PoolTimeout):
+                while True:
+                    held.enter_context(store.engine.connect())
+            began = time.monotonic()
+            in_threads(*[find_it_busy] * 8)
+            took = time.monotonic() - began
+        assert store.get_stream_revision({"streamId": "stream"}) == 0
+    assert 0.2 <= took < 8 * 0.2

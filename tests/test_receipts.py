@@ -328,7 +328,9 @@ def test_making_room_scans_no_table(store: Broker, path: Path) -> None:
 # --- Receipts of another writer ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["{", "5", '"text"', "[]", "{}", '{"actorId":"ann"}', "[" * 5_000])
+@pytest.mark.parametrize(
+    "text", ["{", "5", "null", '"text"', "[]", "{}", '{"actorId":"ann"}', "[" * 5_000]
+)
 def test_a_receipt_that_holds_no_lease_is_named(store: Broker, path: Path, text: str) -> None:
     mutate(store, "lease.acquire")
     with raw(path) as other:
@@ -340,3 +342,17 @@ def test_a_receipt_that_holds_no_lease_is_named(store: Broker, path: Path, text:
     for find in look:
         with refused(CorruptRow, table="mutation_receipts", row="r", column="response_json"):
             find()
+
+
+@pytest.mark.parametrize("method", sorted(set(MUTATIONS) - {"lease.release"}))
+def test_a_receipt_of_nothing_is_no_answer_to_who_asks_for_a_lease(
+    store: Broker, path: Path, clock: ManualClock, method: str
+) -> None:
+    prepare(store, clock, method)
+    mutate(store, method)
+    with raw(path) as other:
+        other.execute("UPDATE mutation_receipts SET response_json = 'null'")
+    before = contents(path)
+    with refused(CorruptRow, table="mutation_receipts", row="r", column="response_json"):
+        mutate(store, method)
+    assert contents(path) == before

@@ -95,6 +95,31 @@ def test_what_is_no_url_is_refused_without_being_shown(url: Any) -> None:
     assert "s3cret" not in f"{caught.value}{caught.value.details}"
 
 
+@pytest.mark.parametrize("migrate", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    ["a\0b.db", "\ud800.db", "a\udfffb/c.db", "d.db?timeout=abc", "d.db?cached_statements=x"],
+)
+def test_a_file_or_an_option_that_sqlite_cannot_use_is_refused_and_nothing_is_made(
+    path: Path, name: str, migrate: bool
+) -> None:
+    with pytest.raises(ConfigurationError):
+        Broker.open(f"sqlite:///{path.parent}/{name}", migrate=migrate)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x:memory:y.db", "mode=memory.db", "a:memory:b/mode=memory/c.db"])
+def test_a_file_whose_name_looks_like_memory_is_a_file(
+    path: Path, clock: ManualClock, name: str
+) -> None:
+    file = path.parent / name
+    with open_store(file, clock) as store:
+        lease = acquire(store)
+    assert rows(file, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    with open_store(file, clock, busy_timeout_ms=0) as again:
+        assert again.get_lease({"actorId": "actor"}) == lease
+
+
 @pytest.mark.parametrize(
     "url", ["postgresql://me:s3cret@host/db", "sqlite+pysqlcipher://:s3cret@/x.db", "sqlite://h/x"]
 )

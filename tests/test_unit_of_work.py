@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -29,7 +31,8 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
-from broker import IMMEDIATE, Broker, UnitOfWork, configure_engine, schema
+from broker import IMMEDIATE, Broker, Options, UnitOfWork, configure_engine, schema
+from broker.clock import LogicalClock
 from broker.errors import (
     ConfigurationError,
     DatabaseBusy,
@@ -425,6 +428,129 @@ def test_a_savepoint_that_would_commit_by_itself_is_refused(
     assert messages(database) == []
 
 
+def begins_nothing(url: str) -> Engine:
+    """The first half of SQLAlchemy's recipe for savepoints, without the BEGIN of the second."""
+    engine = create_engine(url)
+
+    @event.listens_for(engine, "connect")
+    def _begin_nothing(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+
+    return engine
+
+
+Work = Callable[[Session], object]
+
+
+def in_a_session_joined_by_a_savepoint(engine: Engine, work: Work, ending: str) -> None:
+    with engine.connect() as connection:
+        transaction = connection.begin()
+        try:
+            with Session(connection, join_transaction_mode="create_savepoint") as session:
+                work(session)
+                session.commit()
+        finally:
+            getattr(transaction, ending)()
+
+
+def in_a_savepoint_of_the_connection(engine: Engine, work: Work, ending: str) -> None:
+    with Session(engine) as session:
+        try:
+            with session.connection().begin_nested():
+                work(session)
+        finally:
+            getattr(session, ending)()
+
+
+def in_a_savepoint_of_the_session(engine: Engine, work: Work, ending: str) -> None:
+    with Session(engine) as session:
+        try:
+            with session.begin_nested():
+                work(session)
+        finally:
+            getattr(session, ending)()
+
+
+def commits_by_itself(url: str) -> Engine:
+    return create_engine(url, isolation_level="AUTOCOMMIT")
+
+
+RECIPES: dict[str, tuple[Callable[[str], Engine], Callable[[Engine, Work, str], None]]] = {
+    "joined by a savepoint": (create_engine, in_a_session_joined_by_a_savepoint),
+    "savepoint of the connection": (create_engine, in_a_savepoint_of_the_connection),
+    "AUTOCOMMIT": (commits_by_itself, in_a_savepoint_of_the_session),
+    "no BEGIN": (begins_nothing, in_a_savepoint_of_the_session),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_transaction_that_begins_with_a_savepoint_is_refused_and_leaves_no_row(
+    database: Path, unit_on: UnitOn, name: str
+) -> None:
+    make, run = RECIPES[name]
+    engine = make(url_of(database))
+    with pytest.raises(ConfigurationError):
+        run(engine, lambda session: acquire(unit_on(session)), "rollback")
+    assert rows(database, "SELECT * FROM actor_leases") == []
+    assert not is_write_locked(database)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_on_a_configured_engine_such_a_savepoint_falls_and_stands_with_its_transaction(
+    database: Path, unit_on: UnitOn, name: str
+) -> None:
+    make, run = RECIPES[name]
+    engine = configure_engine(make(url_of(database)))
+    run(engine, lambda session: acquire(unit_on(session)), "rollback")
+    assert rows(database, "SELECT * FROM actor_leases") == []
+    run(engine, lambda session: acquire(unit_on(session)), "commit")
+    assert rows(database, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    assert not is_write_locked(database)
+    engine.dispose()
+
+
+def refuse_rollback_to(action: int, operation: str | None, *_: str | None) -> int:
+    """An authorizer under which ROLLBACK TO fails, as it may for reasons of its own."""
+    is_refused = action == SQLITE_SAVEPOINT and operation == "ROLLBACK"
+    return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
+
+
+SQLITE_SAVEPOINT = 32  # which the standard library gives no name
+
+
+def test_half_a_refused_commit_is_never_committed_even_where_it_cannot_be_undone(
+    engine: Engine, database: Path, unit_on: UnitOn
+) -> None:
+    with Session(engine) as session:
+        lease = used_ids(session, unit_on)
+        before = support.contents(database)
+        unit = unit_on(session)
+        session.add(Order(name="mine"))
+        session.flush()
+        driver: Any = session.connection().connection.dbapi_connection
+        driver.set_authorizer(refuse_rollback_to)
+        bad = commit_request(
+            lease,
+            "bad",
+            expectedRevision=1,
+            events=[support.event("new"), support.event("message-event")],
+        )
+        with pytest.raises((IdempotencyConflict, DatabaseError)):
+            unit.commit(bad)
+        session.add(Order(name="after"))
+        with pytest.raises(Exception, match="roll"):
+            session.commit()
+        session.rollback()
+        assert support.contents(database) == before
+        assert not is_write_locked(database)
+
+        assert unit.commit(commit_request(lease, "good", expectedRevision=1)).revision == 2
+        session.commit()
+    assert orders(database) == []
+    assert messages(database) == ["good", "message"]
+
+
 # ---------------------------------------------------------------------------------------------- time
 
 
@@ -460,6 +586,48 @@ def test_units_without_a_clock_of_their_own_share_one_for_the_engine(engine: Eng
     assert first.acquired_at > 1_600_000_000_000
 
 
+@pytest.mark.parametrize("clocks", [["wall_clock", "monotonic_clock"], ["wall_clock"], []])
+def test_units_whose_options_differ_in_something_else_than_clocks_share_one_time(
+    configured: Engine, clock: ManualClock, clocks: list[str]
+) -> None:
+    every = clock.options()
+    one = Options(**{name: getattr(every, name) for name in clocks})
+    other = dataclasses.replace(one, receipt_capacity=5)
+    with Session(configured) as session:
+        first = acquire(UnitOfWork(session, one))
+        clock.advance(500)
+        second = acquire(UnitOfWork(session, other), "second", "second")
+        third = acquire(UnitOfWork(session, one), "third", "third")
+    assert first.acquired_at == second.acquired_at == third.acquired_at
+
+
+def test_a_unit_of_the_store_and_one_with_its_options_share_one_time(
+    store: Broker, clock: ManualClock
+) -> None:
+    with Session(store.engine) as session:
+        first = acquire(store.unit_of_work(session))
+        clock.advance(500)
+        second = acquire(UnitOfWork(session, store.options), "second", "second")
+    assert first.acquired_at == second.acquired_at == 1_000
+
+
+def clocks_alive() -> int:
+    gc.collect()
+    return sum(type(each) is LogicalClock for each in gc.get_objects())
+
+
+def test_options_that_are_made_for_each_session_leave_no_clocks_behind(
+    configured: Engine, database: Path
+) -> None:
+    before = clocks_alive()
+    for _ in range(300):
+        with Session(configured) as session:
+            unit = UnitOfWork(session, Options(wall_clock=lambda: 5))
+            assert acquire(unit).epoch == 1
+    assert clocks_alive() - before < 5
+    assert rows(database, "SELECT * FROM actor_leases") == []
+
+
 # ------------------------------------------------------------------------------------------ entities
 
 
@@ -478,6 +646,30 @@ def test_loaded_entities_of_the_store_are_read_again_after_a_write(
         assert (stream.revision, row.expires_at) == (2, 1_000)
         assert [each.event_id for each in stream.events] == ["message-event", "two-event"]
         assert [each.cursor for each in session.scalars(select(Event))] == [1, 2]
+
+
+def test_entities_are_right_again_after_a_write_was_rolled_back_with_its_savepoint(
+    nesting: Engine, unit_on: UnitOn
+) -> None:
+    with Session(nesting) as session:
+        unit = unit_on(session)
+        lease = acquire(unit)
+        unit.commit(commit_request(lease))
+        stream, row = session.get_one(Stream, "stream"), session.get_one(ActorLease, "actor")
+        nested = session.begin_nested()
+        unit.commit(commit_request(lease, "ghost", expectedRevision=1))
+        unit.release_lease({"actorId": "actor", "lease": support.credential(lease)})
+        assert (stream.revision, row.expires_at) == (2, 1_000)
+        ghost = session.get(Event, "ghost-event")
+        assert ghost in stream.events
+
+        nested.rollback()
+
+        assert (stream.revision, row.expires_at) == (1, lease.expires_at)
+        assert [each.event_id for each in stream.events] == ["message-event"]
+        assert session.get(Event, "ghost-event") is None
+        session.commit()
+        assert stream.revision == 1
 
 
 def test_the_applications_own_entities_stay_loaded(engine: Engine, unit_on: UnitOn) -> None:
@@ -525,6 +717,15 @@ def test_a_session_of_several_engines_reaches_the_one_that_has_the_store(
 
 def test_a_session_without_an_engine_is_told_so() -> None:
     with Session() as session, pytest.raises(ConfigurationError, match="binds="):
+        acquire(UnitOfWork(session))
+
+
+def test_a_session_whose_engines_are_for_other_tables_is_told_so(database: Path) -> None:
+    elsewhere = create_engine(url_of(database))
+    with (
+        Session(binds={Application: elsewhere}) as session,
+        pytest.raises(ConfigurationError, match="binds="),
+    ):
         acquire(UnitOfWork(session))
 
 

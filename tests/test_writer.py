@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import signal
 import sqlite3
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Pool
 from sqlalchemy import event as sqlalchemy_event
 
 from broker import Broker
@@ -44,6 +47,7 @@ from tests.support import (
     outbox_message,
     raw,
     rows,
+    runtime_event,
     start_python,
     url_of,
     wait_for,
@@ -253,6 +257,38 @@ def test_a_broken_connection_is_replaced(
     assert len(made) == 1
 
 
+SQLITE_SAVEPOINT = 32  # which the standard library gives no name
+
+
+def refuse_rollback_to(action: int, operation: str | None, *_: str | None) -> int:
+    """An authorizer under which ROLLBACK TO fails, as it may for reasons of its own."""
+    is_refused = action == SQLITE_SAVEPOINT and operation == "ROLLBACK"
+    return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
+
+
+def test_half_a_refused_commit_is_not_committed_with_the_clock_where_it_cannot_be_undone(
+    path: Path, clock: ManualClock
+) -> None:
+    made: list[Any] = []
+    sqlalchemy_event.listen(Pool, "connect", lambda driver, _record: made.append(driver))
+    with open_store(path, clock) as store:
+        lease = acquire(store)
+        store.commit(commit_request(lease))
+        before = contents(path)
+        for driver in made:
+            with contextlib.suppress(sqlite3.ProgrammingError):  # closed since
+                driver.set_authorizer(refuse_rollback_to)
+        clock.advance(5)
+        bad = commit_request(
+            lease, "bad", expectedRevision=1, events=[event("new"), event("message-event")]
+        )
+        with pytest.raises((IdempotencyConflict, DatabaseError)):
+            store.commit(bad)
+        assert contents(path) == before
+        assert not is_write_locked(path)
+        assert store.commit(commit_request(lease, "good", expectedRevision=1)).revision == 2
+
+
 # -------------------------------------------------------------------------------- who waits for whom
 
 
@@ -279,6 +315,48 @@ def test_what_is_only_repeated_is_answered_while_another_holds_the_lock(
             hasty.commit(commit_request(lease, events=[event("other")]))
         with pytest.raises(DatabaseBusy):
             hasty.commit(commit_request(lease, "new", expectedRevision=1))
+
+
+def test_a_payload_that_is_changed_while_its_commit_waits_is_stored_as_it_was(
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, control = threading.Event(), Channel.control
+
+    def tell_that_it_waits(channel: Channel, sql: str) -> None:
+        if sql == "BEGIN IMMEDIATE":
+            waits.set()
+        control(channel, sql)
+
+    def commit() -> None:
+        store.commit(request)
+
+    def change_meanwhile() -> None:
+        with write_locked(path):
+            may_start.set()
+            assert waits.wait(60)
+            payload["actor"]["workspaceId"] = "changed"
+            payload["streamId"] = "changed"
+
+    def commit_once_it_is_locked() -> None:
+        assert may_start.wait(60)
+        commit()
+
+    lease = acquire(store)
+    payload = runtime_event("stream", "mine")
+    original = copy.deepcopy(payload)
+    request = commit_request(lease, events=[event("e", payload, eventType="domain.event")])
+    may_start = threading.Event()
+    monkeypatch.setattr(Channel, "control", tell_that_it_waits)
+    in_threads(change_meanwhile, commit_once_it_is_locked)
+
+    assert payload["actor"]["workspaceId"] == "changed"
+    assert rows(path, "SELECT workspace_id FROM streams") == [("mine",)]
+    assert [each.payload for each in store.read_events({"streamId": "stream"})] == [original]
+    assert len(store.read_model_events({"workspaceId": "mine"})) == 1
+    as_sent = commit_request(lease, events=[event("e", original, eventType="domain.event")])
+    assert store.commit(as_sent).recovered
+    with pytest.raises(IdempotencyConflict):
+        commit()
 
 
 def test_a_thread_that_waits_too_long_for_another_is_told_so(

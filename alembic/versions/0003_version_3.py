@@ -51,8 +51,19 @@ REMOVE = (
     "DROP INDEX actor_leases_stream_id_uq",
     "DROP TRIGGER streams_workspace_immutable",
     "DROP INDEX streams_workspace_stream_idx",
-    "ALTER TABLE streams DROP COLUMN workspace_id",
 )
+
+# The text of 0001 once more, on purpose: what a revision says never changes, so nothing is shared.
+CREATE_2 = """CREATE TABLE streams (
+  stream_id TEXT PRIMARY KEY,
+  revision INTEGER NOT NULL CHECK (revision >= 0),
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+) STRICT"""
+
+FILL_2 = """INSERT INTO streams (rowid, stream_id, revision, created_at, updated_at)
+SELECT broker_rowid, stream_id, revision, created_at, updated_at
+FROM temp.broker_rebuild ORDER BY broker_rowid"""
 
 
 def upgrade() -> None:
@@ -82,4 +93,6 @@ def downgrade() -> None:
             }
         )
         current.execute(*REMOVE)
+        # Not DROP COLUMN, which a broken view anywhere in the database would stop.
+        current.rebuild("streams", CREATE_2, FILL_2)
         current.set_version(2)

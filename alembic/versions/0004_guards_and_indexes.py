@@ -4,7 +4,8 @@ The indexes keep the cost of a commit, of the pending outbox and of the read mod
 the journal. The triggers hold whatever a client's pragmas are: a stream's id and owner stay, streams
 and events are never deleted or replaced, an event never changes. INSERT OR REPLACE would not ask a
 DELETE trigger, so inserting over an existing row is refused; NEW.rowid is -1 there for a statement
-that names none, so that rowids below 1 are refused as well, once they are known.
+that names none, so that rowids below 1 are refused as well, once they are known; and those beyond
+2^53 - 1, for a rowid is a cursor, which JSON has to carry exactly.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ INDEXES = {
 
 STREAM_STAYS = "BEGIN SELECT RAISE(ABORT, 'runtime broker streams are permanent'); END"
 EVENT_STAYS = "BEGIN SELECT RAISE(ABORT, 'runtime broker events are append-only'); END"
+NOT_SAFE = "NEW.rowid NOT BETWEEN 1 AND 9007199254740991"
 
 TRIGGERS = {
     "streams_identity_immutable": f"""BEFORE UPDATE ON streams
@@ -47,8 +49,8 @@ WHEN OLD.stream_id IS NOT NEW.stream_id OR OLD.rowid IS NOT NEW.rowid
 WHEN EXISTS (SELECT 1 FROM streams WHERE stream_id = NEW.stream_id)
 OR NEW.rowid > 0 AND EXISTS (SELECT 1 FROM streams WHERE rowid = NEW.rowid)
 {STREAM_STAYS}""",
-    "streams_rowid_positive": """AFTER INSERT ON streams WHEN NEW.rowid < 1
-BEGIN SELECT RAISE(ABORT, 'runtime broker streams have positive rowids'); END""",
+    "streams_rowid_positive": f"""AFTER INSERT ON streams WHEN {NOT_SAFE}
+BEGIN SELECT RAISE(ABORT, 'runtime broker streams have rowids from 1 to 2^53 - 1'); END""",
     "events_no_update": f"BEFORE UPDATE ON events {EVENT_STAYS}",
     "events_no_delete": f"BEFORE DELETE ON events {EVENT_STAYS}",
     "events_no_replace": f"""BEFORE INSERT ON events
@@ -56,8 +58,8 @@ WHEN EXISTS (SELECT 1 FROM events WHERE event_id = NEW.event_id)
 OR EXISTS (SELECT 1 FROM events WHERE stream_id = NEW.stream_id AND revision = NEW.revision)
 OR NEW.rowid > 0 AND EXISTS (SELECT 1 FROM events WHERE rowid = NEW.rowid)
 {EVENT_STAYS}""",
-    "events_rowid_positive": """AFTER INSERT ON events WHEN NEW.rowid < 1
-BEGIN SELECT RAISE(ABORT, 'runtime broker events have positive rowids'); END""",
+    "events_rowid_positive": f"""AFTER INSERT ON events WHEN {NOT_SAFE}
+BEGIN SELECT RAISE(ABORT, 'runtime broker events have rowids from 1 to 2^53 - 1'); END""",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, BinaryIO, NamedTuple
 
@@ -46,8 +47,14 @@ def apply(
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """Each line that is not blank, or None for one that is too long to be kept."""
+    """Each line that is not blank, or None for one that is too long to be kept.
+
+    A byte order mark, which editors put before the first, is no part of it.
+    """
+    is_first = True
     while line := file.readline(MAX_LINE_BYTES + 1):
+        if is_first:
+            line, is_first = line.removeprefix(BOM_UTF8), False
         if len(line) > MAX_LINE_BYTES:
             while line and not line.endswith(b"\n"):
                 line = file.readline(MAX_LINE_BYTES)
@@ -150,7 +157,7 @@ def _encode(form: dict[str, Any]) -> bytes:
 
 
 def _encode_deep(form: dict[str, Any]) -> bytes:
-    """As exact, with numbers in Python's spelling, and as deep as Python goes."""
+    """The same value as deep as Python goes: only the spelling of numbers may be another."""
     try:
         return json.dumps(form, separators=(",", ":")).encode()
     except RecursionError:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from sqlalchemy import URL, NullPool, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import URL
 
-from broker import schema
+from broker import opening, schema
 from broker.cli.console import (
     DEFAULT_URL,
     WRONG,
@@ -21,8 +18,6 @@ from broker.cli.console import (
     progress_bars,
     say_json,
 )
-from broker.engine import make_engine, require_file, translate
-from broker.errors import ConfigurationError, DatabaseUnavailable
 from broker.schema import StepReport
 
 
@@ -41,17 +36,22 @@ def upgrade(
     was.
     """
     with errors_exit(as_json=as_json):
-        reports = _upgrade(url, revision, shared=shared)
-        reached = schema.current(url).revision
+        database = opening.file_url(url)
+        reports = _upgrade(database, revision, shared=shared)
+        state = opening.find(database, shared=shared, busy_timeout_ms=schema.LOCK_TIMEOUT_MS)
+    reached = state.revision if state else None  # "base" asks for nothing, not even for a file
     if as_json:
         say_json({"ok": True, "revision": reached, "steps": [asdict(each) for each in reports]})
         return
     for report in reports:
         print(describe(report))
-    print(f"{'' if reports else 'nothing to do: '}the database is at revision {reached}")
+    place = "empty" if reached is None else f"at revision {reached}"
+    print(f"{'' if reports else 'nothing to do: '}the database is {place}")
 
 
-def _upgrade(url: str, revision: str, *, shared: bool) -> list[StepReport]:
+def _upgrade(url: URL, revision: str, *, shared: bool) -> list[StepReport]:
+    # A migration writes whatever log it finds into the file, which may have to be left alone.
+    opening.find(url, shared=shared, busy_timeout_ms=schema.LOCK_TIMEOUT_MS)
     with progress_bars() as bars:
         task = bars.add_task("reading events", total=None)
         return schema.upgrade(
@@ -90,45 +90,4 @@ def drift_of(url: str | URL) -> list[str]:
 
     Opens the file only if it is there, and leaves every byte of it as it is.
     """
-    engine = make_engine(_only_look(url), wal=False, poolclass=NullPool)
-    try:
-        with engine.connect() as connection:
-            return schema.drift(connection)
-    except SQLAlchemyError as error:
-        if _needs_rollback(error):
-            raise DatabaseUnavailable(
-                "a process died in the middle of a transaction, and its journal has to be rolled"
-                " back first: let any client write to the database, or run broker upgrade"
-            ) from error
-        raise translate(error) from error
-    finally:
-        engine.dispose()
-
-
-def _needs_rollback(error: SQLAlchemyError) -> bool:
-    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
-    return code == sqlite3.SQLITE_READONLY_ROLLBACK
-
-
-def _only_look(given: str | URL) -> URL:
-    """The URL to look at a database without a trace.
-
-    Read-only, if a log or journal lies beside the file: whoever closes a log as the last one writes
-    it into the database. Otherwise not, for a reader that may not write leaves an empty log behind.
-    """
-    try:
-        url = make_url(given)
-    except ArgumentError as error:
-        raise ConfigurationError(
-            f"{given!r} is not a database URL: write sqlite:///FILE"
-        ) from error
-    require_file(url)
-    if (url.database or "").startswith("file:"):
-        return url.update_query_dict({"uri": "true", "mode": "ro"})
-
-    path = Path(url.database or "").absolute()
-    if not path.is_file():
-        raise DatabaseUnavailable(f"there is no database at {url.database}")
-    in_use = any(Path(f"{path}{suffix}").exists() for suffix in ("-wal", "-journal"))
-    query = {"uri": "true", "mode": "ro" if in_use else "rw"}
-    return URL.create("sqlite", database=path.as_uri(), query=query)
+    return opening.look(opening.file_url(url), schema.drift)

@@ -45,9 +45,13 @@ def upgrade(
     """Bring a database to `revision`, and say what each step did; [] if there was nothing to do.
 
     Uses a connection of its own, takes the write lock before the first look, does everything in one
-    transaction and commits it; an error undoes all of it. A missing file is made. Databases that
-    another program made, at schema version 1 to 3 and without a version table, are adopted. The
-    journal mode is left alone.
+    transaction and commits it; an error undoes all of it. A missing file is made, and its folder.
+    Databases that another program made, at schema version 1 to 3 and without a version table, are
+    adopted. The journal mode is left alone.
+
+    `revision` is "head", "base", an id such as "0002", or a number of steps: "+1" from where the
+    database stands, "0001+1" or "head-1" from a named revision. "base" asks for nothing, so that a
+    missing file stays missing; a revision that is none is refused before anything is opened or made.
 
     `shared` permits a database that holds an application's tables and not yet ours.
     `busy_timeout_ms` is how long to wait for the lock, so it should be longer than a migration takes:
@@ -61,7 +65,7 @@ def upgrade(
     from broker.schema import migrate
 
     return migrate.upgrade(
-        target, revision, shared=shared, lock_timeout_ms=busy_timeout_ms, progress=progress
+        target, revision, shared=shared, busy_timeout_ms=busy_timeout_ms, progress=progress
     )
 
 
@@ -74,23 +78,25 @@ def downgrade(
 ) -> list[StepReport]:
     """Take a database back to an older `revision`, or to "base", which drops the store's tables.
 
-    Transaction and errors are as for `upgrade`. What the older schema cannot hold is counted first,
-    and any of it raises SchemaError with `lost`, unless `lose_data` says that it may go.
+    Transaction, revisions (with "-1" instead of "+1") and errors are as for `upgrade`, but the file
+    has to exist. What the older schemas on the way cannot hold is counted, over all steps, and any
+    of it raises SchemaError with the counts in `lost`, unless `lose_data` says that it may go.
     """
     from broker.schema import migrate
 
-    return migrate.downgrade(target, revision, lose_data=lose_data, lock_timeout_ms=busy_timeout_ms)
+    return migrate.downgrade(target, revision, lose_data=lose_data, busy_timeout_ms=busy_timeout_ms)
 
 
 def current(target: str | URL | Engine) -> State:
     """Where a database stands. Reads only, in a transaction of its own.
 
-    Raises SchemaError for a database that is not one of ours, DatabaseUnavailable if there is none.
+    Raises SchemaError for a database that is not one of ours, DatabaseUnavailable if there is none:
+    it is not made.
     """
     from broker.schema import migrate
 
     url = migrate.database_url(target)
-    with migrate.transaction(url, writes=False, lock_timeout_ms=LOCK_TIMEOUT_MS) as connection:
+    with migrate.transaction(url, writes=False, busy_timeout_ms=LOCK_TIMEOUT_MS) as connection:
         return state(connection)
 
 

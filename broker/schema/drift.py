@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, StaticPool, create_engine
 
+from broker.engine import require_sqlite
 from broker.models import Base
 from broker.schema import versions
 from broker.schema.sql_text import (
@@ -23,7 +24,6 @@ from broker.schema.sql_text import (
     table_clauses,
     trigger_text,
 )
-from broker.schema.state import require_sqlite
 
 
 class Thing(NamedTuple):
@@ -44,22 +44,22 @@ def drift(connection: Connection) -> list[str]:
     """Every fact in which the live schema differs from the models, a line each; [] if none does.
 
     Reads only, in the caller's transaction: tables, columns and their order, STRICT, checks by
-    meaning, defaults, keys with deferral, indexes, triggers, versions. An application's own tables
-    are not looked at; what hangs on ours is. Raises ConfigurationError for a backend that is not
-    SQLite.
+    meaning, defaults, keys with deferral, indexes, triggers, encoding, versions. An application's
+    own tables are not looked at; what hangs on ours is. Raises ConfigurationError for a backend
+    that is not SQLite.
     """
-    require_sqlite(connection)
+    require_sqlite(connection.dialect.name)
     return sorted(_differences(read_facts(connection), _expected()))
 
 
 def read_facts(connection: Connection) -> Facts:
-    """Every fact of our tables, of what hangs on them, and of the versions."""
+    """Every fact of our tables, of what hangs on them, of the encoding and of the versions."""
     facts: Facts = {}
     kinds = _tables(connection)
     for table in sorted(versions.TABLE_NAMES):
         if table in kinds:
             facts |= _table_facts(connection, table, kinds[table])
-    return facts | _version_facts(connection, kinds.keys())
+    return facts | _encoding_fact(connection) | _version_facts(connection, kinds.keys())
 
 
 @cache
@@ -97,7 +97,7 @@ def _differences(have: Facts, want: Facts) -> Iterator[str]:
 
 
 def _aspects(thing: Thing, have: Aspects, want: Aspects) -> Iterator[str]:
-    name = "" if thing.kind in {_TABLE, "column", "version"} else f"{thing.kind}, "
+    name = "" if thing.kind in {_TABLE, "column", "encoding", "version"} else f"{thing.kind}, "
     for aspect in want.keys() & have.keys():  # a view in the place of a table has but a type
         if have[aspect] != want[aspect] and not (aspect == _ORDER and _other_columns(have, want)):
             yield f"{thing.subject}: {name}{aspect} is {have[aspect]} instead of {want[aspect]}"
@@ -168,15 +168,22 @@ def _foreign_keys(connection: Connection, table: str, clauses: TableClauses) -> 
     facts: Facts = {}
     for parts in keys.values():
         columns = tuple(part[0].lower() for part in parts)
-        targets = ", ".join(part[1] or "its key" for part in parts)
         _, _, parent, on_update, on_delete = parts[0]
-        name = f"FOREIGN KEY ({', '.join(columns)}) to {parent} ({targets})"
+        targets = ", ".join(part[1].lower() for part in parts if part[1])
+        targets = targets or _primary_key(connection, parent) or "its key"
+        name = f"FOREIGN KEY ({', '.join(columns)}) to {parent.lower()} ({targets})"
         facts[Thing(table, name)] = {
             "check": "deferred" if columns in clauses.deferred else "immediate",
             "ON UPDATE": on_update,
             "ON DELETE": on_delete,
         }
     return facts
+
+
+def _primary_key(connection: Connection, table: str) -> str:
+    """The columns that a reference means which names none; empty if there is no such table."""
+    statement = "SELECT lower(name) FROM pragma_table_info(?, 'main') WHERE pk ORDER BY pk"
+    return ", ".join(name for (name,) in connection.exec_driver_sql(statement, (table,)))
 
 
 def _indexes(connection: Connection, table: str) -> Facts:
@@ -222,20 +229,32 @@ def _triggers(connection: Connection, table: str) -> Facts:
     return {Thing(table, f"trigger {name}"): {"text": trigger_text(sql)} for name, sql in rows}
 
 
+def _encoding_fact(connection: Connection) -> Facts:
+    encoding = connection.exec_driver_sql("PRAGMA encoding").scalar_one()
+    return {Thing("encoding", "encoding"): {"PRAGMA": encoding}}
+
+
 def _version_facts(connection: Connection, tables: Iterable[str]) -> Facts:
     """The three places in which versions stand."""
     user_version = connection.exec_driver_sql("PRAGMA main.user_version").scalar_one()
     facts = {Thing("user_version", "version"): {"PRAGMA": str(user_version)}}
     present = set(tables)
     for table, statement in (
-        ("metadata", "SELECT value FROM main.metadata WHERE key = 'schema_version'"),
-        (versions.VERSION_TABLE, f"SELECT version_num FROM main.{versions.VERSION_TABLE}"),
+        ("metadata", "SELECT CAST(value AS BLOB) FROM main.metadata WHERE key = 'schema_version'"),
+        (
+            versions.VERSION_TABLE,
+            f"SELECT CAST(version_num AS BLOB) FROM main.{versions.VERSION_TABLE}",
+        ),
     ):
         if table in present:
             rows = connection.exec_driver_sql(statement).fetchall()
-            text = ", ".join(str(value) for (value,) in rows)
+            text = ", ".join(_shown(value) for (value,) in rows)
             facts[Thing(table, "version")] = {"recorded version": text or "none"}
     return facts
+
+
+def _shown(stored: bytes | None) -> str:
+    return "NULL" if stored is None else stored.decode(errors="backslashreplace")
 
 
 def _yes(flag: object) -> str:

@@ -26,7 +26,8 @@ class DriftOperation(MigrateOperation):
 
 @renderers.dispatch_for(DriftOperation)
 def _render(_context: AutogenContext, operation: DriftOperation) -> str:
-    return f"# drift: {operation.fact}"
+    """The fact as one comment, for script.py.mako; a string in SQL may hold ends of lines."""
+    return f"# drift: {' '.join(operation.fact.split())}"
 
 
 def report_drift(facts: Iterable[str], directives: Iterable[MigrationScript]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from alembic import context
@@ -14,11 +15,13 @@ from broker.errors import BrokerError, ConfigurationError, SchemaError
 from broker.schema import versions
 from broker.schema.drift import drift
 from broker.schema.drift_operations import report_drift
-from broker.schema.migrate import Call, call_of, database_url, transaction
-from broker.schema.state import stamp, stamp_for_reading, state
+from broker.schema.migrate import Call, call_of, database_url, file_exists, transaction
+from broker.schema.revisions import BASE, require_revision
+from broker.schema.state import State, stamp, stamp_for_reading, state
 from broker.schema.steps import Run, StepReport
 
-_LOOKING = {"check", "current", "history", "revision"}  # the commands that change nothing
+_LOOKING = {"check", "current", "edit", "history", "revision", "show"}  # they change nothing
+_COMPARING = {"check", "revision"}
 _OPTIONS = {"url", "shared", "lose-data"}
 
 
@@ -56,17 +59,26 @@ def _programs_call() -> Call:
 
 def _command_lines_call(command: str) -> Call:
     options: dict[str, str] = context.get_x_argument(as_dictionary=True)
-    if unknown := sorted(options.keys() - _OPTIONS):
+    if options.keys() - _OPTIONS:
         raise ConfigurationError(
-            f"-x {unknown[0]} is not known; there are -x url=…, -x shared=yes, -x lose-data=yes"
+            # Not shown, for it may be a URL whose name was forgotten, with a password in it.
+            "there is no other -x than -x url=…, -x shared=yes, -x lose-data=yes"
         )
     url = options.get("url") or os.environ.get("BROKER_DATABASE_URL") or _no_url()
     return Call(
         database_url(url),
         command,
+        revisions=_given_revisions(command),
         shared=_yes(options, "shared"),
         run=Run(lose_data=_yes(options, "lose-data")),
     )
+
+
+def _given_revisions(command: str) -> tuple[str, ...]:
+    options: Any = context.config.cmd_opts
+    if command == "stamp":
+        return tuple(options.revisions)
+    return (options.revision,) if command in {"upgrade", "downgrade"} else ()
 
 
 def _no_url() -> NoReturn:
@@ -88,7 +100,7 @@ def _line(report: StepReport) -> str:
 
 
 def _check(call: Call) -> NoReturn:
-    with transaction(call.url, writes=False, lock_timeout_ms=call.lock_timeout_ms) as connection:
+    with transaction(call.url, writes=False, busy_timeout_ms=call.busy_timeout_ms) as connection:
         facts = drift(connection)
     for fact in facts or ["no drift: the schema is what the models say"]:
         context.config.print_stdout(fact)
@@ -101,9 +113,15 @@ def _run(call: Call) -> None:
             "--sql is not possible: the migrations need the live database, whose rows they read"
             " and check"
         )
+    for revision in call.revisions:
+        require_revision(context.script, str(call.command), revision)
+    makes = call.command in {"upgrade", None}  # None may be one
+    if makes and call.revisions == (BASE,) and not file_exists(call.url):
+        return  # there is nothing to do, and no reason to make the file
+
     looking = call.command in _LOOKING
     with transaction(
-        call.url, writes=not looking, lock_timeout_ms=call.lock_timeout_ms
+        call.url, writes=not looking, makes=makes, busy_timeout_ms=call.busy_timeout_ms
     ) as connection:
         if looking:
             _look(connection, call)
@@ -112,11 +130,11 @@ def _run(call: Call) -> None:
 
 
 def _look(connection: Connection, call: Call) -> None:
-    # `check` compares whatever there is, its revision included; Alembic would stop at the latter.
-    checking = call.command == "check"
-    revision = versions.HEAD if checking else state(connection, shared=True).revision
+    # A comparison is of whatever there is, its revision included; Alembic would stop at the latter.
+    comparing = call.command in _COMPARING
+    revision = versions.HEAD if comparing else state(connection, shared=True).revision
     stamp_for_reading(connection, revision)
-    _configure(connection, call)
+    _configure(connection, call.run, _Comparison(connection))
     context.run_migrations()
 
 
@@ -124,36 +142,59 @@ def _migrate(connection: Connection, call: Call) -> None:
     found = state(connection, shared=call.shared)
     if found.stamped is None or found.stamped != found.revision:
         stamp(connection, found.revision)
-    looked_only = _configure(connection, call)
+    comparison = _Comparison(connection)
+    _configure(connection, call.run, comparison)
     context.run_migrations()
-    if looked_only or context.get_context().opts.get("dont_mutate"):
+    if comparison.made or context.get_context().opts.get("dont_mutate"):
         connection.rollback()
         return
 
+    call.run.refuse_loss()
+    if not call.run.reports:
+        _check_stamp(found)
     if not context.get_context().get_current_heads():
         connection.exec_driver_sql(f"DROP TABLE {versions.VERSION_TABLE}")
     _check_agreement(connection)
     _check_references(connection, call.run)
 
 
-def _configure(connection: Connection, call: Call) -> list[str]:
-    """Configure Alembic; the list that is returned is filled if it only compares schemas."""
-    compared: list[str] = []
+@dataclass(slots=True)
+class _Comparison:
+    """Of the live schema with the models, for Alembic to call where it would report its own.
 
-    def compare(_context: Any, _revision: Any, directives: list[Any]) -> None:
-        compared.append("schemas")
-        report_drift(drift(connection), directives)
+    `made` tells whether it did, which is all that such a command does to a database.
+    """
 
+    connection: Connection
+    made: bool = False
+
+    def __call__(self, _context: Any, _revision: Any, directives: list[Any]) -> None:
+        self.made = True
+        report_drift(drift(self.connection), directives)
+
+
+def _configure(connection: Connection, run: Run, comparison: _Comparison) -> None:
     context.configure(
         connection=connection,
-        target_metadata=MetaData(),  # the comparison is ours, complete, and made in `compare`
+        target_metadata=MetaData(),  # nothing for Alembic to compare: `comparison` does it
         include_name=lambda *_: False,
-        process_revision_directives=compare,
+        process_revision_directives=comparison,
         version_table=versions.VERSION_TABLE,
         transactional_ddl=True,
-        broker_run=call.run,
+        broker_run=run,
     )
-    return compared
+
+
+def _check_stamp(found: State) -> None:
+    """If no revision has run, the version table must name the one where the database was found."""
+    wanted = context.get_context().get_current_heads()
+    if wanted != ((found.revision,) if found.revision else ()):
+        raise SchemaError(
+            f"the database is at {found.revision or 'no revision'}: stamping it"
+            f" {', '.join(wanted) or BASE} would make the version table lie; use upgrade or"
+            " downgrade",
+            revision=found.revision,
+        )
 
 
 def _check_agreement(connection: Connection) -> None:

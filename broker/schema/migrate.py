@@ -21,12 +21,18 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, NullPool, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from broker.engine import IMMEDIATE, make_engine, translate, translate_commit
+from broker.engine import (
+    IMMEDIATE,
+    file_of,
+    make_engine,
+    require_file,
+    translate,
+    translate_commit,
+)
 from broker.errors import ConfigurationError, DatabaseUnavailable
 from broker.schema.steps import LOCK_TIMEOUT_MS, Progress, Run, StepReport
 
@@ -43,12 +49,14 @@ class Call:
     """What is asked of the environment: an Alembic command, a database, and how to treat it.
 
     `command` is None for an Alembic command that a program runs with a configuration of its own.
+    `revisions` are the ones that the command was given, as they were given.
     """
 
     url: URL
     command: str | None
+    revisions: tuple[str, ...] = ()
     shared: bool = False
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS
+    busy_timeout_ms: int = LOCK_TIMEOUT_MS
     run: Run = field(default_factory=Run)
 
 
@@ -57,12 +65,13 @@ def upgrade(
     revision: str = "head",
     *,
     shared: bool = False,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    busy_timeout_ms: int = LOCK_TIMEOUT_MS,
     progress: Progress | None = None,
 ) -> list[StepReport]:
     """See `broker.schema.upgrade`."""
     run = Run(progress=progress)
-    call = Call(database_url(target), "upgrade", shared, lock_timeout_ms, run)
+    url = database_url(target)
+    call = Call(url, "upgrade", (revision,), shared, busy_timeout_ms, run)
     return _run(command.upgrade, call, revision)
 
 
@@ -71,11 +80,12 @@ def downgrade(
     revision: str,
     *,
     lose_data: bool = False,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    busy_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> list[StepReport]:
     """See `broker.schema.downgrade`."""
     run = Run(lose_data=lose_data)
-    call = Call(database_url(target), "downgrade", False, lock_timeout_ms, run)
+    url = database_url(target)
+    call = Call(url, "downgrade", (revision,), False, busy_timeout_ms, run)
     return _run(command.downgrade, call, revision)
 
 
@@ -106,7 +116,11 @@ def script_location() -> Path:
 
 
 def database_url(target: Target | None) -> URL:
-    """The URL for this module's own connections; raises ConfigurationError for what is none."""
+    """The URL for this module's own connections.
+
+    Raises ConfigurationError for what is none, or not that of a file; never with the URL itself,
+    for there may be a password in it.
+    """
     if isinstance(target, Connection):
         raise ConfigurationError(
             "migrations use a connection of their own, which takes the lock before the first look"
@@ -116,32 +130,41 @@ def database_url(target: Target | None) -> URL:
         target = target.url
     try:
         url = make_url(target or "")
-    except ArgumentError as error:
-        raise ConfigurationError(
-            f"{target!r} is not a database URL, such as sqlite:///broker.db"
-        ) from error
-    if url.get_backend_name() != "sqlite":
-        raise ConfigurationError(
-            f"{url.get_backend_name()} comes with a later version: use sqlite:///FILE"
-        )
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
+        raise ConfigurationError("this is not a database URL: write sqlite:///FILE") from None
+    require_file(url)
     return url.set(drivername="sqlite")  # an application may name an async driver
 
 
+def file_exists(url: URL) -> bool:
+    """Whether the file of a database is there; raises DatabaseUnavailable if one cannot tell."""
+    path = file_of(url)
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise DatabaseUnavailable(f"{path} cannot be looked at: {error}") from error
+
+
 @contextmanager
-def transaction(url: URL, *, writes: bool, lock_timeout_ms: int) -> Iterator[Connection]:
+def transaction(
+    url: URL, *, writes: bool, makes: bool = False, busy_timeout_ms: int
+) -> Iterator[Connection]:
     """A connection of its own in one transaction, committed at the end and undone by any error.
 
-    With `writes` it holds the write lock from the start; without, the file has to exist. Foreign
-    keys are off, as tables that others refer to are dropped and made again; see `environment`.
+    With `writes` it holds the write lock from the start. With `makes` a missing file is made, and
+    its folder; without, the file has to exist. Foreign keys are off, as tables that others refer to
+    are dropped and made again; see `environment`.
 
-    Raises DatabaseBusy if the lock was not to be had in `lock_timeout_ms`, DatabaseUnavailable, or
+    Raises DatabaseBusy if the lock was not to be had in `busy_timeout_ms`, DatabaseUnavailable, or
     whatever the block raises, an error of the driver as one of ours.
     """
-    if not writes:
-        _require_existing(url)
+    if makes:
+        _make_folder(file_of(url))
+    elif not file_exists(url):  # merely to connect would make an empty one
+        raise DatabaseUnavailable(f"there is no database at {file_of(url)}")
     engine = make_engine(
         url,
-        busy_timeout_ms=lock_timeout_ms,
+        busy_timeout_ms=busy_timeout_ms,
         wal=False,
         foreign_keys=False,
         poolclass=NullPool,
@@ -165,20 +188,17 @@ def _commit(commit: Callable[[], None]) -> None:
         raise translate_commit(error) from error
 
 
-def _require_existing(url: URL) -> None:
-    # Merely to connect would make an empty file.
-    name = url.database or ""
-    if name and name != ":memory:" and not name.startswith("file:") and not Path(name).is_file():
-        raise DatabaseUnavailable(f"there is no database at {name}")
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseUnavailable(f"the folder of {path} cannot be made: {error}") from error
 
 
 def _run(run_command: Callable[..., Any], call: Call, revision: str) -> list[StepReport]:
     config = alembic_config(call)
     with _one_at_a_time:
         try:
-            # Before anything is opened, so that a slip of the pen does not leave an empty file.
-            if revision.isalnum():  # else it is relative to what is there
-                ScriptDirectory.from_config(config).get_revisions(revision)
             run_command(config, revision)
         except CommandError as error:
             raise ConfigurationError(f"Alembic refused: {error}") from error

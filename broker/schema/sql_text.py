@@ -15,6 +15,8 @@ _TOKEN = re.compile(
 )
 _TABLE_LEVEL = {"constraint", "check", "foreign", "primary", "unique"}
 _SAME = {"<>": "!=", "==": "="}
+_LONG_FORM = {"isnull": ["is", "null"], "notnull": ["is", "not", "null"]}
+_OPERATORS = {"and", "or", "not", "is", "between", "case", "when", "then", "else"}
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ def index_where(sql: str) -> str:
     """The predicate of a CREATE INDEX as normalised text; empty if it has none."""
     words = tokens(sql)
     rest = words[_end_of_group(words, words.index("(")) :]
-    return _without_brackets(rest[1:]) if rest[:1] == ["where"] else ""
+    return _expression(rest[1:]) if rest[:1] == ["where"] else ""
 
 
 def index_terms(sql: str) -> list[str]:
@@ -71,7 +73,7 @@ def index_terms(sql: str) -> list[str]:
     words = tokens(sql)
     start = words.index("(")
     terms = _split(words[start + 1 : _end_of_group(words, start) - 1])
-    return [_without_brackets([w for w in term if w not in {"asc", "desc"}]) for term in terms]
+    return [_expression([w for w in term if w not in {"asc", "desc"}]) for term in terms]
 
 
 def table_clauses(sql: str) -> TableClauses:
@@ -91,11 +93,14 @@ def _read_item(item: list[str], clauses: TableClauses) -> None:
         after = item[place + 1 :]
         if word == "check":
             group = item[place + 1 : _end_of_group(item, place + 1)]
-            clauses.checks.add(_without_brackets(group))
+            clauses.checks.add(_expression(group))
         elif word == "key" and item[place - 1] == "foreign":
             key_columns = [w for w in after[1 : after.index(")")] if w != ","]
-        elif word == "deferred" and item[place - 1] == "initially":
-            clauses.deferred.add(tuple(key_columns))
+        elif word == "deferrable":
+            # NOT DEFERRABLE INITIALLY DEFERRED is immediate; of several clauses the last counts.
+            is_deferred = item[place - 1] != "not" and after[:2] == ["initially", "deferred"]
+            change = clauses.deferred.add if is_deferred else clauses.deferred.discard
+            change(tuple(key_columns))
         elif word == "collate" and column:
             clauses.collations[column] = after[0]
         elif word == "conflict":
@@ -137,7 +142,22 @@ def _end_of_group(words: list[str], start: int) -> int:
     raise ValueError(f"unbalanced brackets in {' '.join(words)}")
 
 
-def _without_brackets(words: list[str]) -> str:
-    while words[:1] == ["("] and _end_of_group(words, 0) == len(words):
-        words = words[1:-1]
-    return " ".join(words)
+def _expression(words: list[str]) -> str:
+    """An expression without brackets round all of it or round a single word of it."""
+    plain: list[str] = []
+    for word in words:
+        plain += _LONG_FORM.get(word, [word])
+        if word == ")" and plain[-3:-2] == ["("] and not _is_called(plain[:-3]):
+            plain[-3:] = [plain[-2]]
+    while plain[:1] == ["("] and _end_of_group(plain, 0) == len(plain):
+        plain = plain[1:-1]
+    return " ".join(plain)
+
+
+def _is_called(before: list[str]) -> bool:
+    """Whether a bracket after these words belongs to the last: a function, or IN."""
+    return bool(before) and _is_name(before[-1]) and before[-1] not in _OPERATORS
+
+
+def _is_name(word: str) -> bool:
+    return word[0] == "_" or word[0].isalpha()

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from broker.errors import ConfigurationError, SchemaError
+from broker.engine import require_sqlite
+from broker.errors import SchemaError
 from broker.schema import validate, versions
 
 _SHARED_HINT = (
@@ -57,7 +58,8 @@ def state(connection: Connection, *, shared: bool = False) -> State:
     Raises SchemaError for a database that must be left alone, ConfigurationError for a backend
     that is not SQLite.
     """
-    require_sqlite(connection)
+    require_sqlite(connection.dialect.name)
+    _require_utf8(connection)
     objects = _objects(connection)
     version = _version(connection, objects, shared=shared)
     stamped = _stamped(connection, objects)
@@ -114,11 +116,14 @@ def _write_revision(connection: Connection, revision: str | None) -> None:
         connection.exec_driver_sql(f"INSERT INTO {versions.VERSION_TABLE} VALUES (?)", (revision,))
 
 
-def require_sqlite(connection: Connection) -> None:
-    """Raise ConfigurationError for a backend whose schema this version does not know."""
-    if connection.dialect.name != "sqlite":
-        raise ConfigurationError(
-            f"{connection.dialect.name} comes with a later version: use sqlite:///FILE"
+def _require_utf8(connection: Connection) -> None:
+    """Refuse text in UTF-16, whose bytes have another order, and another length in bytes."""
+    encoding = connection.exec_driver_sql("PRAGMA encoding").scalar_one()
+    if encoding != "UTF-8":
+        raise SchemaError(
+            f"the text encoding of this database is {encoding}, and cannot be changed; the broker"
+            " needs UTF-8",
+            encoding=encoding,
         )
 
 
@@ -133,16 +138,19 @@ def _stamped(connection: Connection, objects: dict[str, str]) -> str | None:
         return None
     validate.validate_version_table(connection)
     rows = connection.exec_driver_sql(
-        f"SELECT version_num FROM {versions.VERSION_TABLE}"
+        f"SELECT CAST(version_num AS BLOB) FROM {versions.VERSION_TABLE}"
     ).fetchall()
     if len(rows) > 1:
         raise SchemaError(f"{versions.VERSION_TABLE} has {len(rows)} rows instead of one")
-    if rows and rows[0][0] not in versions.VERSION_OF:
+    if not rows:
+        return None
+    stamped = validate.utf8(rows[0][0], versions.VERSION_TABLE)
+    if stamped not in versions.VERSION_OF:
         raise SchemaError(
-            f"{versions.VERSION_TABLE} names {rows[0][0]!r}, which this version of broker does not"
+            f"{versions.VERSION_TABLE} names {stamped!r}, which this version of broker does not"
             " know: was the database made by a newer one?"
         )
-    return str(rows[0][0]) if rows else None
+    return stamped
 
 
 def _version(connection: Connection, objects: dict[str, str], *, shared: bool) -> int:
@@ -151,10 +159,11 @@ def _version(connection: Connection, objects: dict[str, str], *, shared: bool) -
         return _without_metadata(user_version, objects, shared=shared)
 
     try:
-        validate.validate_metadata(connection)
-    except SchemaError as error:
-        raise SchemaError(f"{error.message}: is it another program's?", **error.details) from None
-    version = _recorded_version(connection)
+        version = _recorded_version(connection)
+    except SchemaError:
+        if shared and not user_version:  # no store was here yet: the table is the application's
+            _check_names_are_free(objects, set())
+        raise
     if version != user_version:
         raise SchemaError(
             f"metadata.schema_version is {version}, but PRAGMA user_version is {user_version}"
@@ -191,11 +200,16 @@ def _check_names_are_free(objects: Iterable[str], ours: Set[str]) -> None:
 
 
 def _recorded_version(connection: Connection) -> int:
-    statement = "SELECT value FROM metadata WHERE key = 'schema_version'"
+    try:
+        validate.validate_metadata(connection)
+    except SchemaError as error:
+        raise SchemaError(f"{error.message}: is it another program's?", **error.details) from None
+    statement = "SELECT CAST(value AS BLOB) FROM metadata WHERE key = 'schema_version'"
     rows = connection.exec_driver_sql(statement).fetchall()
     if len(rows) != 1:
         raise SchemaError("metadata.schema_version is missing")
-    return validate.canonical_integer(rows[0][0], "metadata.schema_version")
+    name = "metadata.schema_version"
+    return validate.canonical_integer(validate.utf8(rows[0][0], name), name)
 
 
 def _check_agreement(version: int, stamped: str | None) -> None:

@@ -35,13 +35,28 @@ class StepReport:
 class Run:
     """One call of Alembic: what the caller wants, and what came of it.
 
-    `rewritten` are the tables whose rows were written anew, whose references need checking.
+    `rewritten` are the tables whose rows may have gone, so that references to them need checking:
+    a revision that leaves rows or keys out names its table there. `lost` counts what the steps so far have lost, by a phrase that says what it is.
     """
 
     lose_data: bool = False
     progress: Progress | None = None
     reports: list[StepReport] = field(default_factory=list)
     rewritten: set[str] = field(default_factory=set)
+    lost: dict[str, int] = field(default_factory=dict)
+
+    def refuse_loss(self) -> None:
+        """Raise SchemaError if any step has lost data, unless that was asked for.
+
+        To be called after the last step, so that the error names all of it, and before the commit.
+        """
+        if self.lost and not self.lose_data:
+            listed = ", ".join(f"{what}: {number}" for what, number in self.lost.items())
+            raise SchemaError(
+                f"this downgrade would lose data ({listed}); nothing was changed. To lose it on"
+                " purpose, say lose_data=True (alembic: -x lose-data=yes)",
+                lost=dict(self.lost),
+            )
 
 
 @dataclass(slots=True)
@@ -71,22 +86,20 @@ class Step:
         self.execute(f"PRAGMA user_version = {version:d}")
 
     def refuse_to_lose(self, queries: Mapping[str, str]) -> None:
-        """Raise SchemaError if any of these counts is not 0, unless losing data was asked for.
+        """Count what this step is about to lose, before it does, for the report and the run.
 
-        Otherwise the counts become part of the report.
+        Counts other than 0 refuse the run, unless losing data was asked for: at its end, see
+        `Run.refuse_loss`, for the steps below have counts of their own.
         """
         lost = {what: number for what, query in queries.items() if (number := self.count(query))}
-        if lost and not self.run.lose_data:
-            listed = ", ".join(f"{what}: {number}" for what, number in lost.items())
-            raise SchemaError(
-                f"this downgrade would lose data ({listed}); nothing was changed. To lose it on"
-                " purpose, say lose_data=True (alembic: -x lose-data=yes)",
-                lost=lost,
-            )
-        self.changes |= {f"{what} lost": number for what, number in lost.items()}
+        for what, number in lost.items():
+            self.run.lost[what] = self.run.lost.get(what, 0) + number
+            self.changes[f"{what} lost"] = number
 
     def rebuild(self, table: str, create: str, fill: str) -> None:
         """Replace `table` by one made with `create`, filled by `fill` from `temp.broker_rebuild`.
+
+        The latter has the columns of `table`, and its rowids as `broker_rowid`.
 
         What others hang on the table is kept: their indexes and triggers are made again, and views
         and triggers elsewhere that name it never see another name, as they would with ALTER TABLE
@@ -98,14 +111,14 @@ class Step:
             (table,),
         ).fetchall()
         self.execute(
-            f"CREATE TEMP TABLE broker_rebuild AS SELECT * FROM main.{table}",
+            f"CREATE TEMP TABLE broker_rebuild AS"
+            f" SELECT rowid AS broker_rowid, * FROM main.{table} ORDER BY rowid",
             f"DROP TABLE main.{table}",
             create,
             fill,
             "DROP TABLE temp.broker_rebuild",
             *(sql for (sql,) in hung_on),
         )
-        self.run.rewritten.add(table)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Is a database what its version says? Reads only, and only the schema: a few milliseconds.
 
-The checks of every opening: each table present, STRICT, its columns by name, type, nullability, key
-and order; the named indexes and the trigger; the floor of the clock. What differs beyond that is
-for `broker.schema.drift`.
+The checks of every opening: each table present, STRICT, with rowids, its columns by name, type,
+nullability, key and order; the named indexes and the trigger; the floor of the clock. What differs
+beyond that is for `broker.schema.drift`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker.schema.versions import Column, IndexFacts
 _COLUMNS = """
 SELECT t.name, c.name, upper(c.type), c."notnull", c.pk
 FROM pragma_table_list AS t JOIN pragma_table_info(t.name, 'main') AS c
-WHERE t.schema = 'main' AND t.type = 'table' AND t.strict = 1
+WHERE t.schema = 'main' AND t.type = 'table' AND t.strict = 1 AND t.wr = 0
 ORDER BY t.name, c.cid
 """
 _INDEXES = """
@@ -33,7 +33,7 @@ ORDER BY i.name, c.seqno
 
 def validate(connection: Connection, version: int) -> None:
     """Raise SchemaError unless the tables, indexes and trigger are those of `version` (1 to 3)."""
-    found = _strict_tables(connection)
+    found = _usable_tables(connection)
     for table, columns in versions.TABLES[version].items():
         _check_table(table, columns, found.get(table))
     if version == versions.NEWEST_VERSION:
@@ -44,13 +44,13 @@ def validate(connection: Connection, version: int) -> None:
 def validate_metadata(connection: Connection) -> None:
     """Raise SchemaError unless the table `metadata` is ours, in any version."""
     table = "metadata"
-    _check_table(table, versions.TABLES[1][table], _strict_tables(connection).get(table))
+    _check_table(table, versions.TABLES[1][table], _usable_tables(connection).get(table))
 
 
 def validate_version_table(connection: Connection) -> None:
     """Raise SchemaError unless Alembic's version table, which exists, is as we make it."""
     columns = (Column("version_num", "TEXT", not_null=True, key=True),)
-    found = _strict_tables(connection).get(versions.VERSION_TABLE)
+    found = _usable_tables(connection).get(versions.VERSION_TABLE)
     _check_table(versions.VERSION_TABLE, columns, found)
 
 
@@ -65,9 +65,21 @@ def validate_head(connection: Connection) -> None:
 
 def validate_clock_floor(connection: Connection) -> None:
     """Raise SchemaError if the stored floor of the clock is not one; it may be missing."""
-    statement = "SELECT value FROM metadata WHERE key = 'logical_time_floor'"
+    statement = "SELECT CAST(value AS BLOB) FROM metadata WHERE key = 'logical_time_floor'"
+    name = "metadata.logical_time_floor"
     for (value,) in connection.exec_driver_sql(statement):
-        canonical_integer(value, "metadata.logical_time_floor")
+        canonical_integer(utf8(value, name), name)
+
+
+def utf8(stored: bytes, name: str) -> str:
+    """The text that a value was read from as a BLOB, for the driver refuses what is not UTF-8.
+
+    Raises SchemaError then.
+    """
+    try:
+        return stored.decode()
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"{name} is not UTF-8: {stored[:32]!r}") from error
 
 
 def canonical_integer(text: str, name: str) -> int:
@@ -78,7 +90,7 @@ def canonical_integer(text: str, name: str) -> int:
     return int(text)
 
 
-def _strict_tables(connection: Connection) -> dict[str, list[Column]]:
+def _usable_tables(connection: Connection) -> dict[str, list[Column]]:
     tables: dict[str, list[Column]] = defaultdict(list)
     for table, name, kind, not_null, key in connection.exec_driver_sql(_COLUMNS):
         tables[table].append(Column(name, kind, bool(not_null), bool(key)))
@@ -87,7 +99,7 @@ def _strict_tables(connection: Connection) -> dict[str, list[Column]]:
 
 def _check_table(table: str, wanted: tuple[Column, ...], found: list[Column] | None) -> None:
     if found is None:
-        raise SchemaError(f"table {table} is missing or is not STRICT", table=table)
+        raise SchemaError(f"table {table} is missing, not STRICT or WITHOUT ROWID", table=table)
     for position, column in enumerate(wanted):
         if position >= len(found) or found[position] != column:
             there = _text(found[position]) if position < len(found) else "nothing"

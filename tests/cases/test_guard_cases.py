@@ -40,6 +40,9 @@ ON_STREAMS = [
     # a rowid with which a later REPLACE could hide
     "INSERT INTO streams (rowid, stream_id, revision, created_at, updated_at) VALUES (-1, 'x', 0, 9, 9)",
     "INSERT INTO streams (rowid, stream_id, revision, created_at, updated_at) VALUES (0, 'x', 0, 9, 9)",
+    # a rowid that no other program can name exactly, or after which there is none
+    "INSERT INTO streams (rowid, stream_id, revision, created_at, updated_at) VALUES (9007199254740992, 'x', 0, 9, 9)",
+    "INSERT INTO streams (oid, stream_id, revision, created_at, updated_at) VALUES (9223372036854775807, 'x', 0, 9, 9)",
     # several rows at once, from a query, and with what would skip an error
     f"INSERT OR REPLACE INTO streams {STREAM} SELECT stream_id, 0, 9, 9, 'mallory' FROM streams",
     f"INSERT OR IGNORE INTO streams {STREAM} VALUES ('new', 0, 1, 1, NULL), ('owned', 0, 9, 9, 'mallory')",
@@ -71,6 +74,9 @@ ON_EVENTS = [
     f"REPLACE INTO events (oid, {EVENT[1:]} VALUES ('2', 'e9', 'm', 'owned', 9, 't', 'forged', 1, 1)",
     f"INSERT INTO events (rowid, {EVENT[1:]} VALUES (-1, 'e9', 'm', 'owned', 9, 't', '{{}}', 1, 1)",
     f"INSERT INTO events (rowid, {EVENT[1:]} VALUES (0, 'e9', 'm', 'owned', 9, 't', '{{}}', 1, 1)",
+    f"INSERT INTO events (rowid, {EVENT[1:]} VALUES (9007199254740992, 'e9', 'm', 'owned', 9, 't', '{{}}', 1, 1)",
+    f"INSERT INTO events (oid, {EVENT[1:]} VALUES (9223372036854775807, 'e9', 'm', 'owned', 9, 't', '{{}}', 1, 1)",
+    f"REPLACE INTO events (rowid, {EVENT[1:]} VALUES ('9007199254740992', 'e9', 'm', 'owned', 9, 't', '{{}}', 1, 1)",
     f"INSERT INTO events {EVENT} VALUES ('e1', 'm', 'owned', 9, 't', 'forged', 1, 1)"
     " ON CONFLICT (event_id) DO UPDATE SET payload_json = excluded.payload_json",
     f"INSERT INTO events {EVENT} VALUES ('e9', 'm', 'owned', 1, 't', 'forged', 1, 1)"
@@ -166,6 +172,20 @@ def test_b52_what_the_store_itself_does_is_not_hindered(database: sqlite3.Connec
 
     assert database.execute("SELECT max(rowid) FROM events").fetchone() == (4,)
     assert database.execute("SELECT max(rowid) FROM streams").fetchone() == (4,)
+
+
+def test_b52_the_last_cursor_that_is_a_safe_integer_can_be_given(
+    database: sqlite3.Connection,
+) -> None:
+    insert = (
+        f"INSERT INTO events (rowid, {EVENT[1:]} VALUES (?, ?, 'm', 'owned', ?, 't', '{{}}', 1, 1)"
+    )
+
+    database.execute(insert, (2**53 - 1, "e9", 9))
+    with pytest.raises(sqlite3.IntegrityError, match=r"rowids from 1 to 2\^53 - 1"):
+        database.execute(insert, (None, "e10", 10))
+
+    assert database.execute("SELECT max(rowid) FROM events").fetchone() == (2**53 - 1,)
 
 
 def test_b48_vacuum_and_a_vacuumed_copy_keep_every_cursor(

@@ -295,6 +295,18 @@ def test_blank_lines_are_skipped_and_the_last_line_needs_no_end(tmp_path: Path) 
     assert done.stdout == '{"ok":true,"result":0}\n' * 2
 
 
+@pytest.mark.parametrize("before", [b"", b"\r\n"])
+def test_the_byte_order_mark_of_an_editor_is_ignored_at_the_beginning_only(
+    before: bytes, tmp_path: Path
+) -> None:
+    line = b'{"method": "stream.revision", "params": {"streamId": "s"}}\n'
+    mark = b"\xef\xbb\xbf"
+    done = broker("apply", "-", cwd=tmp_path, stdin=mark + before + line + mark + line)
+    first, second = done.stdout.splitlines()
+    assert (done.returncode, first) == (0, '{"ok":true,"result":0}')
+    assert json.loads(second)["error"]["details"] == {"field": "request"}
+
+
 def test_refusals_do_not_change_the_exit_code(tmp_path: Path) -> None:
     done = broker("apply", "-", cwd=tmp_path, stdin=b"nonsense\n{}\n")
     assert done.returncode == 0

@@ -67,6 +67,18 @@ def test_the_demo_shows_the_story_and_exits_0(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_is_cut_off_where_no_terminal_is(tmp_path: Path) -> None:
+    done = broker("demo", "--json", cwd=tmp_path)
+    added = [", ".join(step["added"]) for step in json.loads(done.stdout)["migration"]]
+    assert max(map(len, added)) > 80
+
+    shown = broker("demo", cwd=tmp_path, COLUMNS="80").stdout.splitlines()
+
+    assert [line for line in shown if line.startswith("        new: ")] == [
+        f"        new: {names}" for names in added if names
+    ]
+
+
 def test_the_file_is_kept_where_it_is_told_and_the_figures_are_json(tmp_path: Path) -> None:
     done = broker("demo", "--db", "kept 100%.db", "--json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -76,6 +76,34 @@ def test_upgrade_leaves_a_stranger_alone_unless_it_is_said_to_be_shared(
     assert run(capsys, "upgrade", "--shared", "--url", url)[0] == 0
 
 
+def test_upgrade_to_nowhere_says_that_the_database_is_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    empty = (0, "nothing to do: the database is empty\n", "")
+    assert run(capsys, "upgrade", "base", "--url", url) == empty
+    assert not (tmp_path / "new.db").exists()
+
+    run_sql(tmp_path / "new.db", "CREATE TABLE users (id INTEGER PRIMARY KEY)")
+    assert run(capsys, "upgrade", "base", "--shared", "--url", url) == empty
+    code, out, _ = run(capsys, "upgrade", "base", "--shared", "--json", "--url", url)
+    assert (code, json.loads(out)) == (0, {"ok": True, "revision": None, "steps": []})
+
+
+@pytest.mark.parametrize("command", ["upgrade", "check", "apply"])
+@pytest.mark.parametrize(
+    "url",
+    ["//user:secret@host/name", "postgresql://user:secret@host/name", "sqlite://:secret@/x.db"],
+)
+def test_a_url_that_is_refused_is_not_shown(
+    command: str, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["apply", "-"] if command == "apply" else [command]
+    code, out, err = run(capsys, *arguments, "--url", url)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "secret" not in err
+
+
 def test_a_progress_bar_is_shown_to_a_terminal_only(tmp_path: Path) -> None:
     legacy.make(tmp_path / "broker.db")
     reader, terminal = os.openpty()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -126,3 +129,31 @@ def version_1(path: Path) -> Path:
 def version_2(path: Path) -> Path:
     """A version 2 database in which two actors hold leases on one stream."""
     return run_sql(path, SCRIPTS["v2-duplicate-leases-collapse"])
+
+
+def run_alembic(
+    *arguments: str, cwd: Path = ROOT, database: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The real `alembic` command; `database` is what BROKER_DATABASE_URL says."""
+    environment = {k: v for k, v in os.environ.items() if k != "BROKER_DATABASE_URL"}
+    if database is not None:
+        environment["BROKER_DATABASE_URL"] = database
+    return subprocess.run(
+        [sys.executable, "-m", "alembic", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def on(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_alembic("-x", f"url={url(path)}", *arguments)
+
+
+def assert_one_line(answer: subprocess.CompletedProcess[str], code: int, text: str) -> None:
+    assert answer.returncode == code
+    assert answer.stdout == ""
+    (line,) = answer.stderr.splitlines()
+    assert text in line

@@ -211,6 +211,107 @@ def test_a_name_of_ours_in_use_is_refused_by_name(
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "",
+        "INSERT INTO metadata VALUES ('title', 'theirs')",
+        "INSERT INTO metadata VALUES ('schema_version', 'theirs')",
+    ],
+)
+def test_an_applications_metadata_of_our_shape_is_refused_by_name(
+    statement: str, tmp_path: Path
+) -> None:
+    path = run_sql(
+        tmp_path / "app.db",
+        "CREATE TABLE metadata (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
+        f"CREATE TABLE orders (id INTEGER); {statement}",
+    )
+    before = path.read_bytes()
+
+    with pytest.raises(SchemaError, match="already in use in this database: metadata;") as caught:
+        schema.upgrade(url(path), shared=True)
+    assert caught.value.details == {"names": ["metadata"]}
+    with pytest.raises(SchemaError, match=r"metadata\.schema_version"):
+        schema.upgrade(url(path))
+
+    assert path.read_bytes() == before
+
+
+def test_a_store_that_lost_its_version_is_not_taken_for_an_applications(tmp_path: Path) -> None:
+    path = run_sql(tmp_path / "3.db", SCRIPTS["v3-as-it-is"])
+    run_sql(path, "DELETE FROM metadata WHERE key = 'schema_version'")
+
+    with pytest.raises(SchemaError, match=r"metadata\.schema_version is missing"):
+        schema.upgrade(url(path), shared=True)
+
+
+UTF_16 = {
+    "empty": "CREATE TABLE t (a); DROP TABLE t",
+    "an application's": "CREATE TABLE orders (id INTEGER)",
+    "version 1": SCRIPTS["v1-empty"],
+    "version 3": SCRIPTS["v3-as-it-is"],
+}
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+@pytest.mark.parametrize("script", UTF_16.values(), ids=UTF_16.keys())
+def test_a_database_of_another_encoding_is_refused(
+    script: str, encoding: str, tmp_path: Path
+) -> None:
+    path = run_sql(tmp_path / "wide.db", f"PRAGMA encoding = '{encoding}'; {script}")
+    before = path.read_bytes()
+
+    with pytest.raises(SchemaError, match=f"is {encoding}") as caught:
+        schema.upgrade(url(path), shared=True)
+
+    assert caught.value.details == {"encoding": encoding}
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("table", ["metadata", "streams", "broker_alembic_version"])
+def test_a_table_without_rowid_is_refused(table: str, tmp_path: Path) -> None:
+    path = run_sql(
+        tmp_path / "theirs.db", SCRIPTS["v3-as-it-is"] + versions.VERSION_TABLE_DDL + ";"
+    )
+    with closing(sqlite3.connect(path)) as connection:
+        statement = "SELECT sql FROM sqlite_schema WHERE name = ?"
+        (create,) = connection.execute(statement, (table,)).fetchone()
+        connection.executescript(
+            f"CREATE TEMP TABLE kept AS SELECT * FROM {table}; DROP TABLE {table};"
+            f"{create.replace('STRICT', 'STRICT, WITHOUT ROWID')};"
+            f"INSERT INTO {table} SELECT * FROM kept"
+        )
+    before = path.read_bytes()
+
+    with pytest.raises(SchemaError, match=f"{table} is missing, not STRICT or WITHOUT ROWID"):
+        schema.upgrade(url(path))
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("UPDATE metadata SET value = {} WHERE key = 'schema_version'", "metadata.schema_version"),
+        ("REPLACE INTO metadata VALUES ('logical_time_floor', {})", "metadata.logical_time_floor"),
+        ("UPDATE broker_alembic_version SET version_num = {}", "broker_alembic_version"),
+    ],
+)
+def test_text_that_is_not_utf_8_is_refused_by_name(
+    statement: str, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "garbled.db"
+    schema.upgrade(url(path))
+    run_sql(path, statement.format("CAST(x'33ff' AS TEXT)"))
+    before = path.read_bytes()
+
+    with pytest.raises(SchemaError, match=f"{re.escape(name)} is not UTF-8"):
+        schema.upgrade(url(path))
+
+    assert path.read_bytes() == before
+
+
 def test_an_application_that_uses_user_version_cannot_share(tmp_path: Path) -> None:
     path = run_sql(tmp_path / "app.db", "CREATE TABLE t (a); PRAGMA user_version = 12")
     before = path.read_bytes()

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from broker import schema
-from tests.migrations.support import ROOT, rows, run_sql, schema_of, url, version_1
-
-
-def alembic(
-    *arguments: str, cwd: Path = ROOT, database: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "BROKER_DATABASE_URL"}
-    if database is not None:
-        environment["BROKER_DATABASE_URL"] = database
-    return subprocess.run(
-        [sys.executable, "-m", "alembic", *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def on(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return alembic("-x", f"url={url(path)}", *arguments)
-
-
-def assert_one_line(answer: subprocess.CompletedProcess[str], code: int, text: str) -> None:
-    assert answer.returncode == code
-    assert answer.stdout == ""
-    (line,) = answer.stderr.splitlines()
-    assert text in line
+from tests.migrations.support import (
+    ROOT,
+    assert_one_line,
+    on,
+    rows,
+    run_alembic,
+    run_sql,
+    schema_of,
+    url,
+    version_1,
+)
 
 
 def test_upgrade_says_what_each_step_changed_and_current_where_it_stands(tmp_path: Path) -> None:
@@ -57,7 +37,7 @@ def test_the_environment_may_name_the_database_and_the_command_may_run_elsewhere
 ) -> None:
     path = tmp_path / "new.db"
 
-    answer = alembic(
+    answer = run_alembic(
         "-c", str(ROOT / "alembic.ini"), "upgrade", "head", cwd=tmp_path, database=url(path)
     )
 
@@ -66,7 +46,7 @@ def test_the_environment_may_name_the_database_and_the_command_may_run_elsewhere
 
 
 def test_history_needs_no_database() -> None:
-    answer = alembic("history")
+    answer = run_alembic("history")
 
     assert answer.returncode == 0
     assert len(answer.stdout.splitlines()) == 4
@@ -113,7 +93,7 @@ def test_b18_check_exits_2_when_it_cannot_look(tmp_path: Path) -> None:
 
     assert_one_line(on(missing, "check"), 2, "no database at")
     assert_one_line(on(letter, "check"), 2, "not an SQLite database")
-    assert_one_line(alembic("check"), 2, "which database?")
+    assert_one_line(run_alembic("check"), 2, "which database?")
     assert not missing.exists()
 
 
@@ -155,15 +135,15 @@ def test_a_shared_database_has_to_be_called_shared(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         (["current"], "which database?"),
-        (["-x", "url=nonsense", "current"], "is not a database URL"),
-        (["-x", "url=postgresql://host/db", "upgrade", "head"], "comes with a later version"),
-        (["-x", "uri=sqlite:///x.db", "current"], "-x uri is not known"),
+        (["-x", "url=nonsense", "current"], "not a database URL"),
+        (["-x", "url=postgresql://host/db", "upgrade", "head"], "is not supported by this version"),
+        (["-x", "uri=sqlite:///x.db", "current"], "there is no other -x than"),
         (["-x", "url=sqlite:///x.db", "-x", "shared=1", "current"], "yes or no"),
-        (["-x", "url=sqlite:////no/such/folder/x.db", "upgrade", "head"], "cannot be opened"),
+        (["-x", "url=sqlite:////dev/null/x.db", "upgrade", "head"], "folder of"),
     ],
 )
 def test_a_mistake_is_answered_with_one_line(arguments: list[str], text: str) -> None:
-    assert_one_line(alembic(*arguments), 1, text)
+    assert_one_line(run_alembic(*arguments), 1, text)
 
 
 def test_an_unknown_revision_is_answered_without_a_traceback(tmp_path: Path) -> None:

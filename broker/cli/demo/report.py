@@ -89,8 +89,13 @@ class Display:
         for what, number in step.changes.items():
             self.console.print(f"        {escape(what)}: {number:,}")
         if step.added:
-            added = Text(f"new: {', '.join(step.added)}", style="dim")
-            self.console.print(Padding.indent(added, 8))
+            self._print_indented(Text(f"new: {', '.join(step.added)}", style="dim"))
+
+    def _print_indented(self, text: Text) -> None:
+        if self.console.soft_wrap:  # where padding would cut it off at the width
+            self.console.print(Text(" " * 8).append_text(text))
+        else:
+            self.console.print(Padding.indent(text, 8))
 
     def delivered(self, messages: list[StoredOutboxMessage]) -> None:
         """The last messages, and how many went to each destination."""
