@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, Pool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, Pool, create_engine, event, make_url
 from sqlalchemy import exc as sa_exc
 
 from broker.errors import (
@@ -98,6 +98,31 @@ def configure_engine(engine: Engine, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) 
     require_file(engine.url)
     _install(engine, busy_timeout_ms, wal=True, foreign_keys=True)
     return engine
+
+
+def file_url(given: str | URL) -> URL:
+    """The URL of a database file for the store's own driver.
+
+    Raises ConfigurationError for what is none; never with the URL itself, for there may be a
+    password in it.
+    """
+    try:
+        url = make_url(given)
+    except (sa_exc.ArgumentError, ValueError):  # the latter for a port that is no number
+        raise ConfigurationError("this is not a database URL: write sqlite:///FILE") from None
+    require_file(url)
+    url = url.set(drivername="sqlite")  # an application may name an async driver
+    make_engine(url, poolclass=NullPool).dispose()  # opens nothing, but reads the URL's options
+    return url
+
+
+def file_exists(url: URL) -> bool:
+    """Whether the file of a database is there; raises DatabaseUnavailable if one cannot tell."""
+    path = file_of(url)
+    try:
+        return path.is_file()
+    except OSError as error:  # a folder on the way to it that this user may not enter
+        raise DatabaseUnavailable(f"{path} is out of reach: {error}") from error
 
 
 def require_file(url: URL) -> None:

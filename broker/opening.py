@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import URL, Connection, NullPool, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import URL, Connection, NullPool
+from sqlalchemy.exc import SQLAlchemyError
 
 from broker import schema
-from broker.engine import BUSY_TIMEOUT_MS, file_of, make_engine, require_file, translate
-from broker.errors import ConfigurationError, DatabaseUnavailable, SchemaDrift
+from broker.engine import BUSY_TIMEOUT_MS, file_exists, file_of, make_engine, translate
+from broker.errors import DatabaseUnavailable, SchemaDrift
 
 T = TypeVar("T")
-
-
-def file_url(url: str | URL) -> URL:
-    """The URL of a database file for the store's own driver; raises ConfigurationError."""
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        # Not shown, for there may be a password in it.
-        raise ConfigurationError("this is not a database URL: write sqlite:///FILE") from error
-    require_file(parsed)
-    url = parsed.set(drivername="sqlite")  # an application may name an async driver
-    make_engine(url, poolclass=NullPool).dispose()  # opens nothing, but reads the URL's options
-    return url
 
 
 def bring_up_to_date(url: URL, *, busy_timeout_ms: int, shared: bool) -> None:
@@ -35,12 +21,6 @@ def bring_up_to_date(url: URL, *, busy_timeout_ms: int, shared: bool) -> None:
 
     Raises SchemaError for a database that must be left alone, and leaves it as it was.
     """
-    path = file_of(url)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DatabaseUnavailable(f"the folder of {path} cannot be made: {error}") from error
-
     found = find(url, shared=shared, busy_timeout_ms=busy_timeout_ms)
     if found is None or not found.at_head:
         schema.upgrade(
@@ -71,7 +51,7 @@ def find(
     Raises SchemaError for one that must be left alone, and leaves it as it was, but for a journal
     that has to be rolled back: see `look`.
     """
-    if not _is_file(file_of(url)):
+    if not file_exists(url):
         return None
 
     def state_of(connection: Connection) -> schema.State:
@@ -94,9 +74,8 @@ def look(
 
     Raises DatabaseUnavailable, DatabaseBusy, or whatever `see` raises.
     """
-    path = file_of(url)
-    if not _is_file(path):
-        raise DatabaseUnavailable(f"there is no database at {path}")
+    if not file_exists(url):
+        raise DatabaseUnavailable(f"there is no database at {file_of(url)}")
     try:
         return _see(_without_a_trace(url), see, busy_timeout_ms)
     except SQLAlchemyError as error:
@@ -140,10 +119,3 @@ def _without_a_trace(url: URL) -> URL:
 def _needs_rollback(error: SQLAlchemyError) -> bool:
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
     return code == sqlite3.SQLITE_READONLY_ROLLBACK
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError as error:  # a folder on the way to it that this user may not enter
-        raise DatabaseUnavailable(f"{path} is out of reach: {error}") from error

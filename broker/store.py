@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from broker import opening
 from broker.connections import Connections
+from broker.engine import file_url
 from broker.operations import Operations
 from broker.options import Options
 from broker.transaction import Read, Write, read_floor
@@ -46,7 +47,7 @@ class Broker(Operations):
         `facts`), ConfigurationError, DatabaseBusy, DatabaseUnavailable.
         """
         options = options or Options()
-        url, busy_timeout_ms = opening.file_url(url), options.busy_timeout_ms
+        url, busy_timeout_ms = file_url(url), options.busy_timeout_ms
         if migrate:
             opening.bring_up_to_date(url, busy_timeout_ms=busy_timeout_ms, shared=shared)
         else:

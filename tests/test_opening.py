@@ -14,6 +14,7 @@ from sqlalchemy import Connection, make_url
 
 from broker import Broker, opening, schema
 from broker.cli import main
+from broker.engine import file_url
 from broker.errors import ConfigurationError, DatabaseUnavailable, SchemaError
 from tests.support import open_files, rows, url_of
 
@@ -160,7 +161,7 @@ def test_a_look_leaves_no_trace_and_cannot_write(path: Path, name: str) -> None:
     def user_version(connection: Connection) -> int:
         return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
-    assert opening.look(opening.file_url(f"sqlite:///{path}"), user_version) == 3
+    assert opening.look(file_url(f"sqlite:///{path}"), user_version) == 3
     assert hashes(path) == before
     assert os.listdir(path.parent) == [name]  # noqa: PTH208
 
@@ -187,7 +188,7 @@ def test_finding_says_where_a_database_stands(path: Path) -> None:
 )
 def test_a_url_that_is_refused_is_not_shown(given: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        opening.file_url(given)
+        file_url(given)
     assert "secret" not in caught.value.message
 
 

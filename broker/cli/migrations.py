@@ -18,6 +18,7 @@ from broker.cli.console import (
     progress_bars,
     say_json,
 )
+from broker.engine import file_url
 from broker.schema import StepReport
 
 
@@ -36,7 +37,7 @@ def upgrade(
     was.
     """
     with errors_exit(as_json=as_json):
-        database = opening.file_url(url)
+        database = file_url(url)
         reports = _upgrade(database, revision, shared=shared)
         state = opening.find(database, shared=shared, busy_timeout_ms=schema.LOCK_TIMEOUT_MS)
     reached = state.revision if state else None  # "base" asks for nothing, not even for a file
@@ -90,4 +91,4 @@ def drift_of(url: str | URL) -> list[str]:
 
     Opens the file only if it is there, and leaves every byte of it as it is.
     """
-    return opening.look(opening.file_url(url), schema.drift)
+    return opening.look(file_url(url), schema.drift)

@@ -11,11 +11,12 @@ from typing import Any, NoReturn
 from alembic import context
 from sqlalchemy import Connection, MetaData
 
+from broker.engine import file_exists
 from broker.errors import BrokerError, ConfigurationError, SchemaError
 from broker.schema import versions
 from broker.schema.drift import drift
 from broker.schema.drift_operations import report_drift
-from broker.schema.migrate import Call, call_of, database_url, file_exists, transaction
+from broker.schema.migrate import Call, call_of, database_url, transaction
 from broker.schema.revisions import BASE, require_revision
 from broker.schema.state import State, stamp, stamp_for_reading, state
 from broker.schema.steps import Run, StepReport

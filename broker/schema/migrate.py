@@ -22,14 +22,15 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Engine, NullPool, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, NullPool
+from sqlalchemy.exc import SQLAlchemyError
 
 from broker.engine import (
     IMMEDIATE,
+    file_exists,
     file_of,
+    file_url,
     make_engine,
-    require_file,
     translate,
     translate_commit,
 )
@@ -128,21 +129,7 @@ def database_url(target: Target | None) -> URL:
         )
     if isinstance(target, Engine):
         target = target.url
-    try:
-        url = make_url(target or "")
-    except (ArgumentError, ValueError):  # the latter for a port that is no number
-        raise ConfigurationError("this is not a database URL: write sqlite:///FILE") from None
-    require_file(url)
-    return url.set(drivername="sqlite")  # an application may name an async driver
-
-
-def file_exists(url: URL) -> bool:
-    """Whether the file of a database is there; raises DatabaseUnavailable if one cannot tell."""
-    path = file_of(url)
-    try:
-        return path.is_file()
-    except OSError as error:
-        raise DatabaseUnavailable(f"{path} cannot be looked at: {error}") from error
+    return file_url(target or "")
 
 
 @contextmanager
