@@ -52,9 +52,8 @@ class Raw:
 
     def commits(self, count: int, events: int = 1) -> list[int]:
         """The nanoseconds of some commits, their parameters ready beforehand."""
-        run = floor.commit if events == 1 else floor.commit_many
         parameters = [self.next(events) for _ in range(count)]
-        return timed(lambda each: run(self.cursor, each), parameters)
+        return timed(lambda each: floor.commit(self.cursor, each), parameters)
 
     def next(self, events: int = 1) -> Ready:
         """The parameters of the stream's next commit."""

@@ -82,9 +82,9 @@ def check_floor(folder: Path) -> str:
 
 def _pairs(store: Measured, plain: Raw) -> Iterator[_Pair]:
     request = store.requests.next()
-    yield _commit("a commit", store, plain, request, floor.commit)
+    yield _commit("a commit", store, plain, request)
     many = store.requests.next(3)
-    yield _commit("a commit of many events", store, plain, many, floor.commit_many)
+    yield _commit("a commit of many events", store, plain, many)
     yield _Pair(
         "a commit found again",
         lambda: store.broker.commit(request),
@@ -108,12 +108,11 @@ def _commit(
     store: Measured,
     plain: Raw,
     request: Request,
-    run: Callable[[sqlite3.Cursor, Any], None],
 ) -> _Pair:
     return _Pair(
         what,
         lambda: store.broker.commit(request),
-        lambda result: run(plain.cursor, ready(request, result.applied_at)),
+        lambda result: floor.commit(plain.cursor, ready(request, result.applied_at)),
     )
 
 

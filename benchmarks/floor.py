@@ -76,7 +76,7 @@ WHERE stream_id = excluded.stream_id
 
 
 def commit(cursor: sqlite3.Cursor, ready: Ready) -> None:
-    """The statements of a commit of one event, an outbox message and a projection."""
+    """The statements of a commit of some events, an outbox message and a projection."""
     execute = cursor.execute
     execute(_RECORDED, ready.recorded)
     cursor.fetchone()
@@ -87,26 +87,10 @@ def commit(cursor: sqlite3.Cursor, ready: Ready) -> None:
     execute("SAVEPOINT broker_effects")
     execute(_STREAM, ready.stream)
     execute(_INBOX, ready.inbox)
-    execute(_EVENT, ready.events[0])
-    execute(_OUTBOX, ready.outbox)
-    execute(_PROJECTION, ready.projection)
-    execute("RELEASE SAVEPOINT broker_effects")
-    execute("COMMIT")
-
-
-def commit_many(cursor: sqlite3.Cursor, ready: Ready) -> None:
-    """The statements of a commit of many events, an outbox message and a projection."""
-    execute = cursor.execute
-    execute(_RECORDED, ready.recorded)
-    cursor.fetchone()
-    execute("BEGIN IMMEDIATE")
-    execute(_LOOK, ready.look)
-    cursor.fetchone()
-    execute(_CLOCK, ready.clock)
-    execute("SAVEPOINT broker_effects")
-    execute(_STREAM, ready.stream)
-    execute(_INBOX, ready.inbox)
-    cursor.executemany(_EVENT, ready.events)
+    if len(ready.events) == 1:
+        execute(_EVENT, ready.events[0])
+    else:
+        cursor.executemany(_EVENT, ready.events)
     execute(_OUTBOX, ready.outbox)
     execute(_PROJECTION, ready.projection)
     execute("RELEASE SAVEPOINT broker_effects")
