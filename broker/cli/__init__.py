@@ -97,6 +97,7 @@ def _flushed(code: int) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if isinstance(error, BrokenPipeError):
             return WRONG
-        say_error(str(error))
+        if code != CANNOT:  # else it was said already, when it was met first
+            say_error(str(error))
         return CANNOT
     return code
