@@ -71,7 +71,7 @@ def encode_all(values: list[Any]) -> list[Encoded]:
     """`encode` for each of the values; most of the time they can be looked over all at once."""
     with suppress(orjson.JSONEncodeError):
         texts = [orjson.dumps(value, option=_STORED).decode() for value in values]
-        if _are_plain(values) and "".join(texts).isascii():
+        if _are_plain(values) and all(map(str.isascii, texts)):
             return list(map(Encoded, texts, values))
     return [encode(value) for value in values]
 

@@ -17,6 +17,7 @@ from broker.statements import Channel, Row, Statement
 T = TypeVar("T")
 
 FLOOR_KEY = "logical_time_floor"
+_FLOOR_NAME = f"metadata.{FLOOR_KEY}"
 
 #: A scalar subquery for reading statements: the persisted clock floor, as text or null.
 FLOOR = (
@@ -135,7 +136,7 @@ def read_floor(transaction: Transaction) -> str | None:
 
 def parse_floor(floor: str | None) -> int:
     """The clock floor that a stored text means, 0 for None; SchemaError unless canonical."""
-    return 0 if floor is None else canonical_integer(floor, f"metadata.{FLOOR_KEY}")
+    return 0 if floor is None else canonical_integer(floor, _FLOOR_NAME)
 
 
 _READ_FLOOR = Statement(select(FLOOR))
