@@ -178,7 +178,7 @@ def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @contextmanager
-def refused(kind: type[BrokerError], **details: Any) -> Iterator[None]:
+def expect_refusal(kind: type[BrokerError], **details: Any) -> Iterator[None]:
     """Pass if exactly this kind of error comes out, with exactly these details."""
     with pytest.raises(kind) as caught:
         yield

@@ -33,12 +33,12 @@ from tests.support import (
     contents,
     credential,
     event,
+    expect_refusal,
     floor,
     open_store,
     outbox_message,
     page_request,
     raw,
-    refused,
     runtime_event,
     url_of,
     write_locked,
@@ -184,7 +184,7 @@ def test_a_clock_that_answers_nonsense_is_named_and_changes_nothing(
 ) -> None:
     before, floor_before, was = contents(path), floor(path), getattr(clock, attribute)
     setattr(clock, attribute, value)
-    with refused(InvalidRequest, field=field):
+    with expect_refusal(InvalidRequest, field=field):
         acquire(store)
     setattr(clock, attribute, was)
     assert (contents(path), floor(path)) == (before, floor_before)
@@ -204,7 +204,7 @@ def test_time_that_leaves_the_safe_integers_is_refused(
     logical: LogicalClock, clock: ManualClock
 ) -> None:
     clock.monotonic_ms = float(MAX_SAFE_INTEGER)
-    with refused(InvalidRequest, field="brokerNow"):
+    with expect_refusal(InvalidRequest, field="brokerNow"):
         logical.read(0)
 
 
@@ -318,7 +318,7 @@ def test_a_store_whose_clock_is_behind_never_lowers_the_floor_of_another(
     with open_store(path, clock) as store:
         with raw(path) as other:
             other.execute("UPDATE metadata SET value = '77000' WHERE key = 'logical_time_floor'")
-        with refused(StaleLease, actorId="nobody"):
+        with expect_refusal(StaleLease, actorId="nobody"):
             store.heartbeat_lease(
                 {"actorId": "nobody", "lease": {"epoch": 1, "nonce": "n"}, "ttlMs": 1}
             )
@@ -354,7 +354,7 @@ def test_a_lease_expires_in_time_after_the_clock_was_set_ahead_and_back(
         clock.wall_ms -= 3_600_000
         store.heartbeat_lease({"actorId": "actor", "lease": credential(lease), "ttlMs": 1_000})
         clock.advance(1_000)
-        with refused(StaleLease, actorId="actor"):
+        with expect_refusal(StaleLease, actorId="actor"):
             store.commit(commit_request(lease))
 
 
@@ -592,10 +592,10 @@ def test_a_read_sees_a_lease_expire_without_any_write(path: Path, clock: ManualC
         clock.advance(99)
         assert store.read_authorized_events_page(page_request(lease)).done
         clock.advance(1)
-        with refused(StaleLease, actorId="actor"):
+        with expect_refusal(StaleLease, actorId="actor"):
             store.read_authorized_events_page(page_request(lease))
         clock.advance(-1)
-        with refused(StaleLease, actorId="actor"):
+        with expect_refusal(StaleLease, actorId="actor"):
             store.heartbeat_lease({"actorId": "actor", "lease": credential(lease), "ttlMs": 5})
 
 

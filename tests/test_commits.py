@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.commits import PreparedCommit, prepare
 from broker.errors import IdempotencyConflict, InvalidRequest
 from broker.messages import CommitRequest
-from tests.support import refused
+from tests.support import expect_refusal
 
 REQUEST: dict[str, Any] = {
     "messageId": "m",
@@ -226,21 +226,21 @@ def unique(changes: dict[str, Any]) -> PreparedCommit:
     [("events", "eventId"), ("outbox", "outboxId"), ("projections", "projectionId")],
 )
 def test_an_id_that_stands_twice_is_a_conflict(group: str, field: str) -> None:
-    with refused(IdempotencyConflict, field=field, id="x"):
+    with expect_refusal(IdempotencyConflict, field=field, id="x"):
         unique({group: _twice(group, "x")})
 
 
 def test_the_id_that_repeats_first_is_named() -> None:
     names = [_twice("events", name, 1)[0] for name in "abccba"]
-    with refused(IdempotencyConflict, field="eventId", id="c"):
+    with expect_refusal(IdempotencyConflict, field="eventId", id="c"):
         unique({"events": names})
 
 
 def test_events_come_before_outbox_and_outbox_before_projections() -> None:
     all_three = {group: _twice(group, "x") for group in ("projections", "outbox", "events")}
-    with refused(IdempotencyConflict, field="eventId", id="x"):
+    with expect_refusal(IdempotencyConflict, field="eventId", id="x"):
         unique(all_three)
-    with refused(IdempotencyConflict, field="outboxId", id="x"):
+    with expect_refusal(IdempotencyConflict, field="outboxId", id="x"):
         unique(all_three | {"events": []})
 
 
@@ -282,13 +282,13 @@ def test_an_event_that_fits_into_a_page_is_accepted_and_one_byte_more_refused(
     request = LEAST | {"events": [event | {"payload": payload}]}
     size = wire_size(request)
     assert prepare(request, size)
-    with refused(InvalidRequest, field="events[0].payload"):
+    with expect_refusal(InvalidRequest, field="events[0].payload"):
         prepare(request, size - 1)
 
 
 def test_the_event_that_is_too_large_is_named() -> None:
     small, large = REQUEST["events"][1], REQUEST["events"][0] | {"payload": "x" * 5_000}
-    with refused(InvalidRequest, field="events[2].payload"):
+    with expect_refusal(InvalidRequest, field="events[2].payload"):
         prepare(LEAST | {"events": [small, small, large]}, 5_000)
 
 
@@ -313,7 +313,7 @@ def test_the_size_is_that_of_the_wire_form_whatever_the_event(payload: Any, name
     request = LEAST | {"messageId": name, "streamId": name, "events": [event]}
     size = wire_size(request)
     assert prepare(request, size)
-    with refused(InvalidRequest, field="events[0].payload"):
+    with expect_refusal(InvalidRequest, field="events[0].payload"):
         prepare(request, size - 1)
 
 
@@ -322,5 +322,5 @@ def test_what_is_no_json_is_reported_before_what_is_too_large() -> None:
         REQUEST["events"][0] | {"payload": "x" * 900},
         REQUEST["events"][1] | {"payload": {1}},
     ]
-    with refused(InvalidRequest, field="events[1].payload"):
+    with expect_refusal(InvalidRequest, field="events[1].payload"):
         prepare(LEAST | {"events": events}, 500)

@@ -22,7 +22,7 @@ from broker.events import (
     stored_json,
 )
 from broker.messages import JournalEvent, StoredEvent
-from tests.support import acquire, commit_request, event, page_request, raw, refused
+from tests.support import acquire, commit_request, event, expect_refusal, page_request, raw
 
 ROW = ("e", "m", "s", 1, "t", '{"a":[1,null]}', 2, 3, "c", None, "f")
 
@@ -108,7 +108,7 @@ def test_no_event_takes_more_beside_its_payload_than_is_allowed_for() -> None:
     ids=range(10),
 )
 def test_a_stored_text_that_cannot_be_read_names_its_row(text: str) -> None:
-    with refused(CorruptRow, table="outbox", row="o-1", column="payload_json"):
+    with expect_refusal(CorruptRow, table="outbox", row="o-1", column="payload_json"):
         stored_json(text, "outbox", "o-1", "payload_json")
 
 
@@ -148,9 +148,9 @@ def test_b26_b31_a_poisoned_row_is_named_and_the_others_can_be_read(
     lease = acquire(store)
     store.commit(commit_request(lease, events=[event("good")]))
     store_raw_event(path, "poison", payload)
-    with refused(CorruptRow, table="events", row="poison", column="payload_json"):
+    with expect_refusal(CorruptRow, table="events", row="poison", column="payload_json"):
         store.read_events({"streamId": "stream"})
-    with refused(CorruptRow, table="events", row="poison", column="payload_json"):
+    with expect_refusal(CorruptRow, table="events", row="poison", column="payload_json"):
         store.read_authorized_events_page(page_request(lease, afterRevision=1))
     page = store.read_authorized_events_page(page_request(lease, limit=1))
     assert [each.event_id for each in page.events] == ["good"]

@@ -35,12 +35,12 @@ from tests.support import (
     contents,
     credential,
     event,
+    expect_refusal,
     floor,
     in_threads,
     open_store,
     outbox_message,
     raw,
-    refused,
     rows,
     runtime_event,
     url_of,
@@ -225,7 +225,7 @@ def test_b38_the_same_key_with_another_body_is_a_conflict_and_reordered_keys_rep
     request = commit_request(acquire(store), events=[event("e", {"a": 1, "b": 2})])
     store.commit(request)
     before = contents(path)
-    with refused(IdempotencyConflict, messageId="message"):
+    with expect_refusal(IdempotencyConflict, messageId="message"):
         store.commit(request | {"events": [event("e", {"a": 1, "b": 3})]})
     assert contents(path) == before
     reordered = dict(reversed(request.items())) | {"events": [event("e", {"b": 2, "a": 1.0})]}
@@ -247,7 +247,7 @@ def test_b38_a_key_has_1024_bytes_at_most_and_is_never_trimmed(store: Broker) ->
     assert not store.commit(commit_request(lease, long + "b", events=[])).recovered
     assert store.commit(commit_request(lease, long + "a", events=[])).recovered
     for key in ("", long + "ab"):
-        with refused(InvalidRequest, field="messageId"):
+        with expect_refusal(InvalidRequest, field="messageId"):
             store.commit(commit_request(lease, key, events=[]))
 
 
@@ -262,7 +262,7 @@ def test_the_inbox_is_looked_at_again_inside_the_transaction(
     assert store._write(Write(late.apply)).to_json() == first.to_json() | {"recovered": True}
     assert floor(path) == "1050"
     other = commit_operation(request | {"events": []}, store.options)
-    with refused(IdempotencyConflict, messageId="message"):
+    with expect_refusal(IdempotencyConflict, messageId="message"):
         store._write(Write(other.apply))
     assert contents(path) == before
 
@@ -273,7 +273,7 @@ def test_an_inbox_that_holds_no_result_is_named(store: Broker, path: Path, text:
     store.commit(request)
     with raw(path) as other:
         other.execute("UPDATE inbox SET result_json = ?", (text,))
-    with refused(CorruptRow, table="inbox", row="message", column="result_json"):
+    with expect_refusal(CorruptRow, table="inbox", row="message", column="result_json"):
         store.commit(request)
 
 
@@ -287,7 +287,7 @@ def test_a_stream_at_another_revision_is_a_conflict(
     lease = acquire(store)
     store.commit(commit_request(lease))
     before = contents(path)
-    with refused(
+    with expect_refusal(
         RevisionConflict,
         streamId="stream",
         expectedRevision=expected,
@@ -298,7 +298,7 @@ def test_a_stream_at_another_revision_is_a_conflict(
 
 
 def test_an_unknown_stream_is_at_revision_nought(store: Broker) -> None:
-    with refused(RevisionConflict, streamId="stream", expectedRevision=1, actualRevision=0):
+    with expect_refusal(RevisionConflict, streamId="stream", expectedRevision=1, actualRevision=0):
         store.commit(commit_request(acquire(store), expectedRevision=1))
 
 
@@ -307,7 +307,7 @@ def test_a_holder_that_was_swapped_out_writes_nothing(store: Broker, path: Path)
     store.compare_and_swap_lease(
         {"actorId": "actor", "lease": credential(lease), "ttlMs": 500, "nextHolderId": "n"}
     )
-    with refused(StaleLease, actorId="actor"):
+    with expect_refusal(StaleLease, actorId="actor"):
         store.commit(commit_request(lease))
     assert rows(path, "SELECT * FROM streams") == []
 
@@ -333,7 +333,7 @@ def test_the_first_runtime_event_settles_the_owner_for_good(store: Broker, path:
 def test_a_runtime_event_of_another_stream_is_refused(store: Broker, path: Path) -> None:
     lease = acquire(store)
     before = contents(path)
-    with refused(InvalidRequest, streamId="stream", payloadStreamId="t"):
+    with expect_refusal(InvalidRequest, streamId="stream", payloadStreamId="t"):
         store.commit(commit_request(lease, events=[owned("r", "t")]))
     assert contents(path) == before
 
@@ -341,7 +341,7 @@ def test_a_runtime_event_of_another_stream_is_refused(store: Broker, path: Path)
 def test_a_runtime_event_of_another_workspace_is_refused(store: Broker) -> None:
     lease = acquire(store)
     store.commit(commit_request(lease, events=[owned("r", "stream")]))
-    with refused(
+    with expect_refusal(
         InvalidRequest, streamId="stream", workspaceId="mallory", ownerWorkspaceId=WORKSPACE
     ):
         store.commit(
@@ -356,7 +356,9 @@ def test_the_first_event_of_a_commit_settles_the_owner_for_the_rest(
 ) -> None:
     lease = acquire(store)
     events = [event("x"), owned("a", "stream", "first"), owned("b", "stream", "second")]
-    with refused(InvalidRequest, streamId="stream", workspaceId="second", ownerWorkspaceId="first"):
+    with expect_refusal(
+        InvalidRequest, streamId="stream", workspaceId="second", ownerWorkspaceId="first"
+    ):
         store.commit(commit_request(lease, events=events))
     assert rows(path, "SELECT * FROM streams") == []
 
@@ -364,10 +366,12 @@ def test_the_first_event_of_a_commit_settles_the_owner_for_the_rest(
 def test_each_event_is_judged_by_stream_before_owner_and_in_order(store: Broker) -> None:
     lease = acquire(store)
     first, foreign = owned("a", "stream", "first"), owned("b", "t", "second")
-    with refused(InvalidRequest, streamId="stream", payloadStreamId="t"):
+    with expect_refusal(InvalidRequest, streamId="stream", payloadStreamId="t"):
         store.commit(commit_request(lease, events=[first, foreign]))
     second = owned("c", "stream", "second")
-    with refused(InvalidRequest, streamId="stream", workspaceId="second", ownerWorkspaceId="first"):
+    with expect_refusal(
+        InvalidRequest, streamId="stream", workspaceId="second", ownerWorkspaceId="first"
+    ):
         store.commit(commit_request(lease, events=[first, second, foreign]))
 
 
@@ -517,7 +521,7 @@ def test_the_fault_of_the_earlier_step_is_reported_and_nothing_is_left(
     crowded: Crowded, first: str, second: str
 ) -> None:
     before = contents(crowded.path)
-    with refused(FAULTS[first].kind, **FAULTS[first].details):
+    with expect_refusal(FAULTS[first].kind, **FAULTS[first].details):
         crowded.store.commit(spoiled(crowded.lease, first, second))
     assert contents(crowded.path) == before
 
@@ -544,7 +548,7 @@ def test_on_an_engine_without_foreign_keys_the_same_is_refused_and_nothing_left(
     with Session(engine) as session:
         assert session.connection().exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 0
         work = UnitOfWork(session, clock=clock.options().make_clock())
-        with refused(FAULTS[name].kind, **FAULTS[name].details):
+        with expect_refusal(FAULTS[name].kind, **FAULTS[name].details):
             work.commit(spoiled(crowded.lease, name))
         session.commit()
     engine.dispose()
@@ -570,7 +574,7 @@ def test_the_first_message_of_an_unknown_event_is_the_one_that_is_named(store: B
         outbox_message("o3", eventId="unknown"),
         outbox_message("o4", eventId="unknown too"),
     ]
-    with refused(InvalidRequest, field="outbox[2].eventId"):
+    with expect_refusal(InvalidRequest, field="outbox[2].eventId"):
         store.commit(commit_request(acquire(store), outbox=messages))
 
 
@@ -583,7 +587,7 @@ def test_an_event_id_names_no_outbox_message(store: Broker) -> None:
 
 def test_a_message_id_that_was_refused_can_be_used(store: Broker) -> None:
     lease = acquire(store)
-    with refused(RevisionConflict, streamId="stream", expectedRevision=5, actualRevision=0):
+    with expect_refusal(RevisionConflict, streamId="stream", expectedRevision=5, actualRevision=0):
         store.commit(commit_request(lease, expectedRevision=5))
     assert not store.commit(commit_request(lease)).recovered
 
@@ -624,7 +628,7 @@ def test_an_event_too_large_for_a_page_is_refused_and_one_that_just_fits_can_be_
         too_large = commit_request(
             lease, "message", expectedRevision=1, events=[event("e-1", "x" * (room + 1))]
         ) | {"messageId": "messagf"}
-        with refused(InvalidRequest, field="events[0].payload"):
+        with expect_refusal(InvalidRequest, field="events[0].payload"):
             store.commit(too_large)
         fitting = too_large | {"events": [event("e-1", "x" * room)]}
         assert store.commit(fitting).previous_revision == empty.revision
@@ -652,7 +656,7 @@ def test_options_of_a_unit_of_work_bound_its_events_too(path: Path, clock: Manua
     engine = _lenient_engine(path)
     with Session(engine) as session:
         work = UnitOfWork(session, Options(page_max_bytes=100))
-        with refused(InvalidRequest, field="events[0].payload"):
+        with expect_refusal(InvalidRequest, field="events[0].payload"):
             work.commit(commit_request(lease))
     engine.dispose()
 

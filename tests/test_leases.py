@@ -20,10 +20,10 @@ from tests.support import (
     commit_request,
     contents,
     credential,
+    expect_refusal,
     floor,
     open_store,
     raw,
-    refused,
     rows,
 )
 
@@ -72,13 +72,13 @@ def test_the_time_that_a_client_sends_is_ignored(store: Broker) -> None:
 @pytest.mark.parametrize("stream", ["s", "t"])
 def test_an_actor_with_a_live_lease_gets_no_other_wherever(store: Broker, stream: str) -> None:
     lease = acquire(store, "ann", "s")
-    with refused(LeaseUnavailable, actorId="ann", expiresAt=lease.expires_at):
+    with expect_refusal(LeaseUnavailable, actorId="ann", expiresAt=lease.expires_at):
         acquire(store, "ann", stream)
 
 
 def test_a_stream_with_a_live_lease_is_not_for_another_actor(store: Broker) -> None:
     lease = acquire(store, "ann", "s")
-    with refused(LeaseUnavailable, actorId="bob", expiresAt=lease.expires_at, streamId="s"):
+    with expect_refusal(LeaseUnavailable, actorId="bob", expiresAt=lease.expires_at, streamId="s"):
         acquire(store, "bob", "s")
 
 
@@ -88,7 +88,7 @@ def test_an_actors_own_live_lease_is_reported_before_somebody_elses(
     own = acquire(store, "bob", "t")
     clock.advance(5)
     acquire(store, "ann", "s")
-    with refused(LeaseUnavailable, actorId="bob", expiresAt=own.expires_at):
+    with expect_refusal(LeaseUnavailable, actorId="bob", expiresAt=own.expires_at):
         acquire(store, "bob", "s")
 
 
@@ -99,10 +99,10 @@ def test_a_lease_is_live_until_the_very_millisecond_that_it_expires(
     lease = acquire(store, "ann", "s", ttlMs=100)
     clock.advance(later)
     if is_live:
-        with refused(LeaseUnavailable, actorId="bob", expiresAt=1_100, streamId="s"):
+        with expect_refusal(LeaseUnavailable, actorId="bob", expiresAt=1_100, streamId="s"):
             acquire(store, "bob", "s")
     else:
-        with refused(StaleLease, actorId="ann"):
+        with expect_refusal(StaleLease, actorId="ann"):
             store.heartbeat_lease(shown(lease, ttlMs=1))
         assert acquire(store, "bob", "s").epoch == 2
 
@@ -125,7 +125,7 @@ def test_an_actor_that_returns_to_its_stream_gets_the_next_epoch(
     clock.advance(10)
     second = acquire(store)
     assert (first.epoch, second.epoch) == (1, 2)
-    with refused(StaleLease, actorId="actor"):
+    with expect_refusal(StaleLease, actorId="actor"):
         store.heartbeat_lease(shown(first, ttlMs=5))
 
 
@@ -236,7 +236,7 @@ def test_a_swap_hands_the_lease_on_under_the_next_epoch_and_a_fresh_nonce(
     swapped = store.compare_and_swap_lease(shown(lease, ttlMs=200, nextHolderId="next"))
     assert swapped == Lease("actor", "stream", "next", 2, "nonce-2", 1_040, 1_040, 1_240)
     assert rows(path, "SELECT * FROM actor_leases") == [tuple(swapped.to_json().values())]
-    with refused(StaleLease, actorId="actor"):
+    with expect_refusal(StaleLease, actorId="actor"):
         store.heartbeat_lease(shown(lease, ttlMs=5))
 
 
@@ -244,14 +244,14 @@ def test_a_swap_hands_the_lease_on_under_the_next_epoch_and_a_fresh_nonce(
 
 
 def test_a_stream_that_never_had_a_lease_cannot_be_taken_over(store: Broker) -> None:
-    with refused(LeaseUnavailable, actorId="bob", streamId="s"):
+    with expect_refusal(LeaseUnavailable, actorId="bob", streamId="s"):
         takeover(store, "bob", "s")
 
 
 @pytest.mark.parametrize("actor", ["ann", "bob"])
 def test_a_live_lease_cannot_be_taken_over_not_even_ones_own(store: Broker, actor: str) -> None:
     lease = acquire(store, "ann", "s")
-    with refused(LeaseUnavailable, actorId=actor, expiresAt=lease.expires_at, streamId="s"):
+    with expect_refusal(LeaseUnavailable, actorId=actor, expiresAt=lease.expires_at, streamId="s"):
         takeover(store, actor, "s")
 
 
@@ -271,7 +271,9 @@ def test_an_actor_with_a_live_lease_elsewhere_takes_nothing_over(
     acquire(store, "ann", "s", ttlMs=10)
     elsewhere = acquire(store, "bob", "t")
     clock.advance(10)
-    with refused(LeaseUnavailable, actorId="bob", expiresAt=elsewhere.expires_at, streamId="t"):
+    with expect_refusal(
+        LeaseUnavailable, actorId="bob", expiresAt=elsewhere.expires_at, streamId="t"
+    ):
         takeover(store, "bob", "s")
 
 
@@ -280,9 +282,9 @@ def test_that_the_stream_is_not_to_be_had_is_reported_before_a_lease_elsewhere(
 ) -> None:
     lease = acquire(store, "ann", "s")
     acquire(store, "bob", "t", ttlMs=9)
-    with refused(LeaseUnavailable, actorId="bob", expiresAt=lease.expires_at, streamId="s"):
+    with expect_refusal(LeaseUnavailable, actorId="bob", expiresAt=lease.expires_at, streamId="s"):
         takeover(store, "bob", "s")
-    with refused(LeaseUnavailable, actorId="bob", streamId="never"):
+    with expect_refusal(LeaseUnavailable, actorId="bob", streamId="never"):
         takeover(store, "bob", "never")
 
 
@@ -365,7 +367,7 @@ def test_what_is_not_the_live_credential_is_stale(
 ) -> None:
     given = shown(acquire(store)) | wrong
     before = contents(path)
-    with refused(StaleLease, actorId=given["actorId"]):
+    with expect_refusal(StaleLease, actorId=given["actorId"]):
         use(store, given)
     assert contents(path) == before
 
@@ -376,7 +378,7 @@ def test_the_right_credential_is_stale_from_the_millisecond_that_it_expires(
 ) -> None:
     given = shown(acquire(store, ttlMs=10))
     clock.advance(10)
-    with refused(StaleLease, actorId="actor"):
+    with expect_refusal(StaleLease, actorId="actor"):
         use(store, given)
 
 
@@ -393,13 +395,15 @@ def test_the_right_credential_serves_until_then(
 @pytest.mark.parametrize("use", ["commit", "authorized", "page"])
 def test_a_live_lease_on_another_stream_is_stale_with_both_streams(store: Broker, use: str) -> None:
     lease = acquire(store, "ann", "elsewhere")
-    with refused(StaleLease, actorId="ann", authorizedStreamId="elsewhere", streamId="stream"):
+    with expect_refusal(
+        StaleLease, actorId="ann", authorizedStreamId="elsewhere", streamId="stream"
+    ):
         USES[use](store, shown(lease))
 
 
 def test_a_wrong_credential_is_reported_before_another_stream(store: Broker) -> None:
     lease = acquire(store, "ann", "elsewhere")
-    with refused(StaleLease, actorId="ann"):
+    with expect_refusal(StaleLease, actorId="ann"):
         USES["commit"](store, shown(lease) | {"lease": {"epoch": 1, "nonce": "x"}})
 
 
@@ -408,7 +412,7 @@ def test_the_row_of_a_lineage_lets_nobody_in(store: Broker, path: Path, clock: M
     clock.advance(10)
     acquire(store, "ann", "t")
     ((nonce,),) = rows(path, "SELECT nonce FROM actor_leases WHERE stream_id = 's'")
-    with refused(InvalidRequest, field="actorId"):
+    with expect_refusal(InvalidRequest, field="actorId"):
         store.heartbeat_lease(
             {"actorId": lineage("s"), "lease": {"epoch": 1, "nonce": nonce}, "ttlMs": 5}
         )
@@ -451,7 +455,7 @@ def test_a_nonce_source_that_answers_nonsense_gives_no_lease(
 ) -> None:
     with (
         open_store(path, clock, nonce=lambda: nonce) as store,
-        refused(InvalidRequest, field="nonce"),
+        expect_refusal(InvalidRequest, field="nonce"),
     ):
         acquire(store)
     assert rows(path, "SELECT * FROM actor_leases") == []
@@ -484,7 +488,7 @@ def test_a_deadline_is_a_safe_integer_or_refused(
     acquire(store, "ann", "s")
     before = contents(path)
     clock.advance(10)
-    with refused(InvalidRequest, field="ttlMs"):
+    with expect_refusal(InvalidRequest, field="ttlMs"):
         grant(store, MAX_SAFE_INTEGER - 1_010)
     assert contents(path) == before
     assert floor(path) == "1011"
@@ -493,9 +497,9 @@ def test_a_deadline_is_a_safe_integer_or_refused(
 
 def test_a_deadline_out_of_range_is_reported_before_the_lease_is_judged(store: Broker) -> None:
     acquire(store, "ann", "s")
-    with refused(InvalidRequest, field="ttlMs"):
+    with expect_refusal(InvalidRequest, field="ttlMs"):
         acquire(store, "ann", "s", ttlMs=MAX_SAFE_INTEGER)
-    with refused(InvalidRequest, field="ttlMs"):
+    with expect_refusal(InvalidRequest, field="ttlMs"):
         store.heartbeat_lease(
             {"actorId": "x", "lease": {"epoch": 1, "nonce": "n"}, "ttlMs": MAX_SAFE_INTEGER}
         )
@@ -516,7 +520,7 @@ def test_epochs_that_are_used_up_are_refused_and_draw_no_nonce(
     assert grant(store, "bob", "stream", ttlMs=10).epoch == MAX_SAFE_INTEGER
     clock.advance(10)
     before = contents(path)
-    with refused(InvalidRequest, field="lease.epoch"):
+    with expect_refusal(InvalidRequest, field="lease.epoch"):
         grant(store, "ann", "stream")
     assert contents(path) == before
     assert acquire(store, "ann", "t").nonce == "nonce-3"
@@ -536,7 +540,7 @@ def test_the_last_epoch_can_be_kept_and_written_with_but_not_handed_on(
     )
     store.commit(commit_request(lease))
     assert rows(path, "SELECT producer_epoch FROM events") == [(MAX_SAFE_INTEGER,)]
-    with refused(InvalidRequest, field="lease.epoch"):
+    with expect_refusal(InvalidRequest, field="lease.epoch"):
         store.compare_and_swap_lease(shown(lease, ttlMs=5, nextHolderId="n"))
 
 

@@ -48,7 +48,7 @@ from broker.messages import (
     validate,
     validate_request_id,
 )
-from tests.support import refused
+from tests.support import expect_refusal
 
 CREDENTIAL = {"epoch": 1, "nonce": "nonce"}
 ACQUIRE: dict[str, Any] = {"actorId": "a", "streamId": "s", "holderId": "h", "ttlMs": 5}
@@ -179,7 +179,7 @@ GOOD_IDS = [
 def test_an_id_that_is_none_is_refused_by_its_path(
     kind: type[Request], path: Path_, bad: object
 ) -> None:
-    with refused(InvalidRequest, field=name_of(path)):
+    with expect_refusal(InvalidRequest, field=name_of(path)):
         validate(kind, changed(COMPLETE[kind], path, bad))
 
 
@@ -193,7 +193,7 @@ def test_an_id_may_be_any_other_text_of_1024_bytes(good: str) -> None:
 
 @pytest.mark.parametrize("bad", [*BAD_IDS.values(), "x" * 257, "é" * 128 + "x"])
 def test_a_request_id_that_is_none_is_refused(store: Broker, bad: Any) -> None:
-    with refused(InvalidRequest, field="requestId"):
+    with expect_refusal(InvalidRequest, field="requestId"):
         store.acquire_lease(ACQUIRE, request_id=bad)
     assert store.get_lease({"actorId": "a"}) is None
 
@@ -261,7 +261,7 @@ NO_INTEGERS = [
 )
 def test_b57_what_is_no_integer_in_range_is_refused_by_its_path(value: object) -> None:
     for kind, path in INTEGER_PATHS:
-        with refused(InvalidRequest, field=name_of(path)):
+        with expect_refusal(InvalidRequest, field=name_of(path)):
             validate(kind, changed(COMPLETE[kind], path, value))
 
 
@@ -283,7 +283,7 @@ def test_b57_revisions_and_times_go_from_nought_to_the_greatest_safe_integer(val
 @pytest.mark.parametrize("value", [0, 0.0, -0.0])
 def test_b57_epochs_limits_and_durations_are_not_nought(value: float) -> None:
     for kind, path in POSITIVE_PATHS:
-        with refused(InvalidRequest, field=name_of(path)):
+        with expect_refusal(InvalidRequest, field=name_of(path)):
             validate(kind, changed(COMPLETE[kind], path, value))
 
 
@@ -311,14 +311,14 @@ LIST_KINDS: dict[type[Request], dict[str, Any]] = {
 @pytest.mark.parametrize("limit", [513, 513.0, 2**53 - 1])
 @pytest.mark.parametrize("kind", LIST_KINDS)
 def test_a_limit_over_512_is_reported_as_a_limit(kind: type[Request], limit: float) -> None:
-    with refused(InvalidRequest, limit=limit):
+    with expect_refusal(InvalidRequest, limit=limit):
         validate(kind, LIST_KINDS[kind] | {"limit": limit})
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2**53, 1.5, "513", True, None])
 @pytest.mark.parametrize("kind", LIST_KINDS)
 def test_a_limit_that_is_none_is_reported_as_a_field(kind: type[Request], limit: object) -> None:
-    with refused(InvalidRequest, field="limit"):
+    with expect_refusal(InvalidRequest, field="limit"):
         validate(kind, LIST_KINDS[kind] | {"limit": limit})
 
 
@@ -329,7 +329,7 @@ def test_512_is_the_greatest_limit_of_a_list(kind: type[Request]) -> None:
 
 def test_128_is_the_greatest_limit_of_a_page() -> None:
     assert validate(ReadAuthorizedEventsPageRequest, PAGE | {"limit": 128}).limit == 128
-    with refused(InvalidRequest, field="limit"):
+    with expect_refusal(InvalidRequest, field="limit"):
         validate(ReadAuthorizedEventsPageRequest, PAGE | {"limit": 129})
 
 
@@ -340,7 +340,7 @@ def test_a_bad_after_stream_id_is_reported_without_details(
     kind: type[Request], bad: object, name: str
 ) -> None:
     request = {key: value for key, value in LIST_KINDS[kind].items() if key != "afterStreamId"}
-    with refused(InvalidRequest):
+    with expect_refusal(InvalidRequest):
         validate(kind, request | {name: bad})
 
 
@@ -352,12 +352,12 @@ def test_an_after_stream_id_may_be_empty_or_absent(good: str | None) -> None:
 
 @pytest.mark.parametrize("name", ["asOf", "as_of"])
 def test_a_bad_time_of_the_pending_outbox_is_reported_as_now(name: str) -> None:
-    with refused(InvalidRequest, field="now"):
+    with expect_refusal(InvalidRequest, field="now"):
         validate(ListPendingOutboxRequest, {name: -1})
 
 
 def test_a_page_that_ends_before_it_begins_is_refused_by_field() -> None:
-    with refused(InvalidRequest, field="throughRevision"):
+    with expect_refusal(InvalidRequest, field="throughRevision"):
         validate(ReadAuthorizedEventsPageRequest, PAGE | {"throughRevision": 1})
     assert validate(ReadAuthorizedEventsPageRequest, PAGE | {"throughRevision": 2})
 
@@ -389,14 +389,14 @@ def test_a_list_or_a_tuple_is_an_array_and_either_is_kept_as_a_tuple(name: str) 
     ],
 )
 def test_anything_else_is_no_array(name: str, make: Callable[[Any], Any]) -> None:
-    with refused(InvalidRequest, field=name):
+    with expect_refusal(InvalidRequest, field=name):
         validate(CommitRequest, COMMIT | {name: make(COMMIT[name])})
 
 
 def test_events_must_be_there_but_may_be_empty() -> None:
     assert validate(CommitRequest, COMMIT | {"events": []}).events == ()
     for request in (changed(COMMIT, ("events",), ABSENT), COMMIT | {"events": None}):
-        with refused(InvalidRequest, field="events"):
+        with expect_refusal(InvalidRequest, field="events"):
             validate(CommitRequest, request)
 
 
@@ -444,7 +444,7 @@ def test_a_value_that_is_not_json_is_refused_by_its_path(path: Path_, value: obj
     for step in path[:-1]:
         place = place[step]
     place[path[-1]] = value
-    with refused(InvalidRequest, field=name_of(path)):
+    with expect_refusal(InvalidRequest, field=name_of(path)):
         validate(CommitRequest, request)
 
 
@@ -486,13 +486,13 @@ def test_of_several_faults_the_first_field_is_reported(first: int) -> None:
     request = COMMIT
     for path in reversed(FIELDS_IN_ORDER[first:]):
         request = changed(request, path, math.nan)
-    with refused(InvalidRequest, field=name_of(FIELDS_IN_ORDER[first])):
+    with expect_refusal(InvalidRequest, field=name_of(FIELDS_IN_ORDER[first])):
         validate(CommitRequest, request)
 
 
 def test_a_fault_in_an_earlier_item_of_an_array_comes_first() -> None:
     request = COMMIT | {"events": [EVENT, EVENT | {"traceId": ""}, EVENT | {"eventId": ""}]}
-    with refused(InvalidRequest, field="events[1].traceId"):
+    with expect_refusal(InvalidRequest, field="events[1].traceId"):
         validate(CommitRequest, request)
 
 
@@ -507,7 +507,7 @@ def test_a_fault_in_an_earlier_item_of_an_array_comes_first() -> None:
     ],
 )
 def test_an_unknown_field_is_refused_by_its_own_path(path: Path_, field: str) -> None:
-    with refused(InvalidRequest, field=field):
+    with expect_refusal(InvalidRequest, field=field):
         validate(CommitRequest, changed(COMMIT, path, 1))
 
 
@@ -515,7 +515,7 @@ def test_an_unknown_field_is_refused_by_its_own_path(path: Path_, field: str) ->
 def test_unknown_fields_come_after_all_known_ones(last: Path_) -> None:
     request = changed(COMMIT, ("aaa",), 1)
     request = changed(request, ("lease", "aaa"), 1)
-    with refused(InvalidRequest, field=name_of(last)):
+    with expect_refusal(InvalidRequest, field=name_of(last)):
         validate(CommitRequest, changed(request, last, math.nan))
 
 
@@ -523,22 +523,22 @@ def test_unknown_fields_come_after_all_known_ones(last: Path_) -> None:
 def test_a_page_that_ends_before_it_begins_comes_in_the_order_of_the_fields(
     changes: dict[str, Any],
 ) -> None:
-    with refused(InvalidRequest, field="throughRevision"):
+    with expect_refusal(InvalidRequest, field="throughRevision"):
         validate(ReadAuthorizedEventsPageRequest, PAGE | {"throughRevision": 0} | changes)
-    with refused(InvalidRequest, field="afterRevision"):
+    with expect_refusal(InvalidRequest, field="afterRevision"):
         request = PAGE | {"throughRevision": 0, "afterRevision": -1} | changes
         validate(ReadAuthorizedEventsPageRequest, request)
 
 
 @pytest.mark.parametrize("given", [None, 5, "text", [], [("actorId", "a")], {1, 2}])
 def test_what_is_no_request_at_all_is_refused(given: Any) -> None:
-    with refused(InvalidRequest, field="request"):
+    with expect_refusal(InvalidRequest, field="request"):
         validate(AcquireLeaseRequest, given)
 
 
 def test_another_operations_request_is_refused() -> None:
     acquire = AcquireLeaseRequest(actor_id="a", holder_id="h", ttl_ms=1)
-    with refused(InvalidRequest, field="request"):
+    with expect_refusal(InvalidRequest, field="request"):
         validate(TakeoverLeaseRequest, acquire)
 
 
@@ -569,13 +569,13 @@ def test_any_mapping_is_as_good_as_a_dict(make: Callable[[Any], Any]) -> None:
 
 
 def test_b57_a_field_under_both_of_its_names_is_refused() -> None:
-    with refused(InvalidRequest, field="actor_id"):
+    with expect_refusal(InvalidRequest, field="actor_id"):
         validate(AcquireLeaseRequest, ACQUIRE | {"actor_id": "b"})
 
 
 def test_a_fault_is_named_as_on_the_wire_whichever_way_the_field_was_given() -> None:
     given = {"actor_id": "a", "holder_id": "h", "ttl_ms": 0}
-    with refused(InvalidRequest, field="ttlMs"):
+    with expect_refusal(InvalidRequest, field="ttlMs"):
         validate(AcquireLeaseRequest, given)
 
 
@@ -638,15 +638,15 @@ def test_a_copy_has_the_changed_fields_and_the_others() -> None:
 
 def test_a_request_that_was_made_unchecked_gets_past_no_operation(store: Broker) -> None:
     request = AcquireLeaseRequest.model_construct(actor_id="a\0", holder_id="h", ttl_ms=5)
-    with refused(InvalidRequest, field="actorId"):
+    with expect_refusal(InvalidRequest, field="actorId"):
         store.acquire_lease(request)
-    with refused(InvalidRequest, field="holderId"):
+    with expect_refusal(InvalidRequest, field="holderId"):
         store.acquire_lease(AcquireLeaseRequest.model_construct(actor_id="a", ttl_ms=5))
 
 
 def test_an_event_that_was_made_unchecked_gets_past_no_operation(store: Broker) -> None:
     event = NewEvent.model_construct(event_id="", event_type="t", payload=None)
-    with refused(InvalidRequest, field="events[0].eventId"):
+    with expect_refusal(InvalidRequest, field="events[0].eventId"):
         store.commit(COMMIT | {"events": [event]})
 
 
@@ -654,7 +654,7 @@ def test_a_payload_that_was_changed_meanwhile_gets_past_no_operation(store: Brok
     payload: dict[str, Any] = {"a": 1}
     request = CommitRequest.model_validate(changed(COMMIT, ("events", 0, "payload"), payload))
     request.events[0].payload["a"] = math.nan
-    with refused(InvalidRequest, field="events[0].payload"):
+    with expect_refusal(InvalidRequest, field="events[0].payload"):
         store.commit(request)
 
 
@@ -925,5 +925,5 @@ def test_a_schema_accepts_a_result(result: Result, form: dict[str, Any]) -> None
 
 def test_the_authorized_read_is_not_taken_for_the_plain_one() -> None:
     request = {"streamId": "s", "authorization": {"actorId": "a", "lease": CREDENTIAL}}
-    with refused(InvalidRequest, field="authorization"):
+    with expect_refusal(InvalidRequest, field="authorization"):
         validate(ReadEventsRequest, request)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from broker import Broker, UnitOfWork
 from broker.errors import InvalidRequest
 from broker.operations import Operations
-from tests.support import refused
+from tests.support import expect_refusal
 
 MUTATIONS = (
     "acquire_lease",
@@ -72,7 +72,7 @@ def test_what_is_no_request_is_refused_before_the_database_is_asked(
 ) -> None:
     with Session(store.engine) as session:
         for door, name in product((store, store.unit_of_work(session)), REQUESTS):
-            with refused(InvalidRequest, field="request"):
+            with expect_refusal(InvalidRequest, field="request"):
                 getattr(door, name)(given)
         assert not session.in_transaction()
 

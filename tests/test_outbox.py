@@ -15,11 +15,11 @@ from tests.support import (
     ManualClock,
     acquire,
     commit_request,
+    expect_refusal,
     floor,
     outbox_message,
     query_plan,
     raw,
-    refused,
     rows,
 )
 
@@ -123,7 +123,7 @@ def test_a_limit_is_kept_and_is_100_by_default(
 def test_a_bad_request_for_the_pending_is_refused(
     store: Broker, request_: dict[str, Any], details: dict[str, Any]
 ) -> None:
-    with refused(InvalidRequest, **details):
+    with expect_refusal(InvalidRequest, **details):
         store.list_pending_outbox(request_)
 
 
@@ -177,7 +177,7 @@ def test_a_message_whose_payload_cannot_be_read_names_its_row(store: Broker, pat
     with raw(path) as other:
         other.execute("UPDATE outbox SET payload_json = '{' WHERE outbox_id = 'p'")
     assert pending(store, limit=1) == ["o"]
-    with refused(CorruptRow, table="outbox", row="p", column="payload_json"):
+    with expect_refusal(CorruptRow, table="outbox", row="p", column="payload_json"):
         store.list_pending_outbox()
 
 

@@ -10,7 +10,7 @@ import pytest
 from broker import Broker
 from broker.errors import CorruptRow, IdempotencyConflict
 from broker.messages import StoredProjection
-from tests.support import ManualClock, acquire, commit_request, contents, raw, refused, rows
+from tests.support import ManualClock, acquire, commit_request, contents, expect_refusal, raw, rows
 
 
 def project(store: Broker, value: Any, message_id: str = "message", **others: Any) -> None:
@@ -62,7 +62,7 @@ def test_a_projection_of_another_stream_is_refused_with_all_of_its_commit(
     other = acquire(store, "b", "t")
     before = contents(path)
     mine, theirs = {"projectionId": "mine", "value": 1}, {"projectionId": "p", "value": 2}
-    with refused(IdempotencyConflict, projectionId="p", streamId="t"):
+    with expect_refusal(IdempotencyConflict, projectionId="p", streamId="t"):
         store.commit(commit_request(other, "m2", projections=[mine, theirs]))
     assert contents(path) == before
 
@@ -78,7 +78,7 @@ def test_projections_that_a_commit_does_not_name_stay(store: Broker, path: Path)
 
 def test_b51_a_projection_and_its_revision_are_of_one_commit(store: Broker, path: Path) -> None:
     project(store, {"seen": 1})
-    with refused(IdempotencyConflict, field="eventId", id="message-event"):
+    with expect_refusal(IdempotencyConflict, field="eventId", id="message-event"):
         project(
             store,
             {"seen": 2},
@@ -96,7 +96,7 @@ def test_a_projection_that_cannot_be_read_names_its_row(
     project(store, 1)
     with raw(path) as other:
         other.execute("UPDATE projections SET value_json = ?", (text,))
-    with refused(CorruptRow, table="projections", row="p", column="value_json"):
+    with expect_refusal(CorruptRow, table="projections", row="p", column="value_json"):
         store.read_projection({"projectionId": "p"})
     project(store, 2, "m2", expectedRevision=1)
     assert store.read_projection({"projectionId": "p"}) is not None

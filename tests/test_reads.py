@@ -28,12 +28,12 @@ from tests.support import (
     commit_request,
     credential,
     event,
+    expect_refusal,
     in_threads,
     open_store,
     page_request,
     query_plan,
     raw,
-    refused,
     runtime_event,
     url_of,
 )
@@ -110,10 +110,10 @@ def test_authorized_events_are_the_same_for_the_holder_of_the_lease(store: Broke
         "authorization": {"actorId": "actor", "lease": credential(lease)},
     }
     assert ids(store.read_authorized_events(request)) == ["b"]
-    with refused(StaleLease, actorId="nobody"):
+    with expect_refusal(StaleLease, actorId="nobody"):
         authorization = {"actorId": "nobody", "lease": credential(lease)}
         store.read_authorized_events(request | {"authorization": authorization})
-    with refused(StaleLease, actorId="actor", authorizedStreamId="stream", streamId="other"):
+    with expect_refusal(StaleLease, actorId="actor", authorizedStreamId="stream", streamId="other"):
         store.read_authorized_events(request | {"streamId": "other"})
 
 
@@ -178,7 +178,7 @@ def test_a_reader_that_passes_the_end_back_replays_a_finite_snapshot(
 
 
 def test_an_end_ahead_of_the_stream_is_refused(store: Broker, lease: Any) -> None:
-    with refused(InvalidRequest, streamId="stream", throughRevision=6, streamRevision=5):
+    with expect_refusal(InvalidRequest, streamId="stream", throughRevision=6, streamRevision=5):
         store.read_authorized_events_page(page_request(lease, throughRevision=6))
 
 
@@ -186,14 +186,14 @@ def test_an_end_below_the_beginning_is_refused_before_the_lease_is_looked_at(
     store: Broker, lease: Any
 ) -> None:
     request = page_request(lease, afterRevision=3, throughRevision=2)
-    with refused(InvalidRequest, field="throughRevision"):
+    with expect_refusal(InvalidRequest, field="throughRevision"):
         store.read_authorized_events_page(request | {"lease": {"epoch": 9, "nonce": "?"}})
 
 
 def test_a_stale_lease_is_reported_before_an_end_ahead_of_the_stream(
     store: Broker, lease: Any
 ) -> None:
-    with refused(StaleLease, actorId="actor"):
+    with expect_refusal(StaleLease, actorId="actor"):
         store.read_authorized_events_page(
             page_request(lease, throughRevision=99) | {"lease": {"epoch": 9, "nonce": "?"}}
         )
@@ -214,7 +214,7 @@ def test_a_page_keeps_its_budget_to_the_byte(store: Broker, lease: Any, count: i
     assert list(page.events) == everything[:count]
     assert page.done == (count == 5)
     if count == 1:
-        with refused(InvalidRequest):
+        with expect_refusal(InvalidRequest):
             store.read_authorized_events_page(page_request(lease, maxBytes=budget - 1))
     else:
         page = store.read_authorized_events_page(page_request(lease, maxBytes=budget - 1))
@@ -226,7 +226,7 @@ def test_a_page_keeps_its_budget_to_the_byte(store: Broker, lease: Any, count: i
 def test_a_budget_too_small_for_the_first_event_is_refused_without_details(
     store: Broker, lease: Any, max_bytes: int
 ) -> None:
-    with refused(InvalidRequest):
+    with expect_refusal(InvalidRequest):
         store.read_authorized_events_page(page_request(lease, maxBytes=max_bytes))
 
 
@@ -313,7 +313,7 @@ def test_a_page_fetches_no_event_after_the_first_that_does_not_fit(
     assert not page.done
 
     fetched.clear()
-    with refused(InvalidRequest):
+    with expect_refusal(InvalidRequest):
         unit.read_authorized_events_page(page_request(lease, maxBytes=100))
     assert fetched == ["large 0"]
 
@@ -535,7 +535,7 @@ def test_b26_malformed_rows_of_another_writer_do_not_break_the_read_model(
     write(store, "s", frame("f2", "s"))
     assert ids(model(store)) == ["f1", "f2"]
     assert store.read_model_sources({"workspaceId": "ws"}) == [ReadModelSource("s", 1, active=True)]
-    with refused(CorruptRow, table="events", row="bad", column="payload_json"):
+    with expect_refusal(CorruptRow, table="events", row="bad", column="payload_json"):
         store.read_events({"streamId": "s"})
 
 
@@ -665,11 +665,11 @@ def test_a_bad_request_for_the_read_model_is_refused(
     store: Broker, request_: dict[str, Any], details: dict[str, Any]
 ) -> None:
     for read in (store.read_model_events, store.read_model_sources):
-        with refused(InvalidRequest, **details):
+        with expect_refusal(InvalidRequest, **details):
             read({"workspaceId": "ws"} | request_)
-    with refused(InvalidRequest, field="afterCursor"):
+    with expect_refusal(InvalidRequest, field="afterCursor"):
         store.read_model_events({"workspaceId": "ws", "afterCursor": -1})
-    with refused(InvalidRequest):
+    with expect_refusal(InvalidRequest):
         store.read_model_sources({"workspaceId": "ws", "afterStreamId": "\0"})
 
 

@@ -16,7 +16,7 @@ from broker.leases import acquire as acquire_operation
 from broker.messages import AcquireLeaseRequest
 from broker.receipts import _MAKE_ROOM
 from broker.transaction import Write
-from tests.support import ManualClock, contents, open_store, query_plan, raw, refused, rows
+from tests.support import ManualClock, contents, expect_refusal, open_store, query_plan, raw, rows
 
 LEASE = {"epoch": 1, "nonce": "nonce-1"}
 ACQUIRE: dict[str, Any] = {"actorId": "ann", "streamId": "s", "holderId": "h", "ttlMs": 100}
@@ -94,20 +94,20 @@ def test_a_release_is_answered_with_none_again(store: Broker) -> None:
     mutate(store, "lease.acquire", None)
     assert mutate(store, "lease.release") is None
     assert mutate(store, "lease.release") is None
-    with refused(StaleLease, actorId="ann"):
+    with expect_refusal(StaleLease, actorId="ann"):
         mutate(store, "lease.release", None)
 
 
 @pytest.mark.parametrize("method", [method for method in MUTATIONS if method != "lease.acquire"])
 def test_an_id_used_by_another_method_is_a_conflict(store: Broker, method: str) -> None:
     mutate(store, "lease.acquire")
-    with refused(IdempotencyConflict, requestId="r", method=method):
+    with expect_refusal(IdempotencyConflict, requestId="r", method=method):
         mutate(store, method)
 
 
 def test_a_takeover_with_the_parameters_of_an_acquire_is_another_method(store: Broker) -> None:
     mutate(store, "lease.acquire")
-    with refused(IdempotencyConflict, requestId="r", method="lease.takeover"):
+    with expect_refusal(IdempotencyConflict, requestId="r", method="lease.takeover"):
         store.takeover_lease(ACQUIRE, request_id="r")
 
 
@@ -128,7 +128,7 @@ def test_other_parameters_are_a_conflict_and_change_nothing(
 ) -> None:
     mutate(store, "lease.acquire")
     before = contents(path)
-    with refused(IdempotencyConflict, requestId="r", method="lease.acquire"):
+    with expect_refusal(IdempotencyConflict, requestId="r", method="lease.acquire"):
         mutate(store, "lease.acquire", **changes)
     assert contents(path) == before
 
@@ -136,7 +136,7 @@ def test_other_parameters_are_a_conflict_and_change_nothing(
 def test_a_stream_given_and_the_same_stream_by_default_are_other_parameters(store: Broker) -> None:
     absent = {"actorId": "ann", "holderId": "h", "ttlMs": 100}
     store.acquire_lease(absent, request_id="r")
-    with refused(IdempotencyConflict, requestId="r", method="lease.acquire"):
+    with expect_refusal(IdempotencyConflict, requestId="r", method="lease.acquire"):
         store.acquire_lease(absent | {"streamId": "ann"}, request_id="r")
 
 
@@ -161,7 +161,7 @@ def test_the_same_parameters_written_otherwise_are_the_same(
 def test_the_time_that_was_sent_counts(store: Broker) -> None:
     first = mutate(store, "lease.acquire", now=7)
     assert mutate(store, "lease.acquire", now=7.0) == first
-    with refused(IdempotencyConflict, requestId="r", method="lease.acquire"):
+    with expect_refusal(IdempotencyConflict, requestId="r", method="lease.acquire"):
         mutate(store, "lease.acquire")
 
 
@@ -190,9 +190,9 @@ def test_without_an_id_nothing_is_recorded(store: Broker, path: Path) -> None:
 def test_a_refused_mutation_leaves_no_receipt_and_the_id_can_be_used(
     store: Broker, path: Path, clock: ManualClock
 ) -> None:
-    with refused(StaleLease, actorId="ann"):
+    with expect_refusal(StaleLease, actorId="ann"):
         mutate(store, "lease.heartbeat")
-    with refused(InvalidRequest, field="ttlMs"):
+    with expect_refusal(InvalidRequest, field="ttlMs"):
         mutate(store, "lease.acquire", ttlMs=2**53 - 1)
     assert rows(path, "SELECT * FROM mutation_receipts") == []
     assert mutate(store, "lease.acquire").epoch == 1
@@ -200,12 +200,12 @@ def test_a_refused_mutation_leaves_no_receipt_and_the_id_can_be_used(
 
 def test_validation_comes_before_the_receipt(store: Broker) -> None:
     mutate(store, "lease.acquire")
-    with refused(InvalidRequest, field="holderId"):
+    with expect_refusal(InvalidRequest, field="holderId"):
         mutate(store, "lease.acquire", holderId="")
 
 
 def test_a_bad_id_comes_after_the_request_itself(store: Broker) -> None:
-    with refused(InvalidRequest, field="ttlMs"):
+    with expect_refusal(InvalidRequest, field="ttlMs"):
         mutate(store, "lease.acquire", "", ttlMs=0)
 
 
@@ -225,7 +225,7 @@ def test_a_receipt_that_appears_after_the_first_look_is_found_in_the_transaction
     late = acquire_operation(ACQUIRE, "r")
     assert store._write(Write(late.apply)) == first
     other = acquire_operation(ACQUIRE | {"ttlMs": 1}, "r")
-    with refused(IdempotencyConflict, requestId="r", method="lease.acquire"):
+    with expect_refusal(IdempotencyConflict, requestId="r", method="lease.acquire"):
         store._write(Write(other.apply))
     assert contents(path) == before
 
@@ -340,7 +340,7 @@ def test_a_receipt_that_holds_no_lease_is_named(store: Broker, path: Path, text:
         lambda: store._write(Write(acquire_operation(ACQUIRE, "r").apply)),
     ]
     for find in look:
-        with refused(CorruptRow, table="mutation_receipts", row="r", column="response_json"):
+        with expect_refusal(CorruptRow, table="mutation_receipts", row="r", column="response_json"):
             find()
 
 
@@ -353,6 +353,6 @@ def test_a_receipt_of_nothing_is_no_answer_to_who_asks_for_a_lease(
     with raw(path) as other:
         other.execute("UPDATE mutation_receipts SET response_json = 'null'")
     before = contents(path)
-    with refused(CorruptRow, table="mutation_receipts", row="r", column="response_json"):
+    with expect_refusal(CorruptRow, table="mutation_receipts", row="r", column="response_json"):
         mutate(store, method)
     assert contents(path) == before

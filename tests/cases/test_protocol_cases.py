@@ -20,8 +20,8 @@ from tests.support import (
     acquire,
     commit_request,
     event,
+    expect_refusal,
     open_store,
-    refused,
     rows,
     runtime_event,
 )
@@ -94,7 +94,7 @@ def test_b29_numbers_of_one_value_are_one_request(store: Broker, first: int, aga
 def test_b29_another_value_is_another_request(store: Broker, again: Any) -> None:
     request = commit_request(acquire(store), events=[event("e", 1)])
     store.commit(request)
-    with refused(IdempotencyConflict, messageId="message"):
+    with expect_refusal(IdempotencyConflict, messageId="message"):
         store.commit(request | {"events": [event("e", again)]})
 
 
@@ -102,7 +102,7 @@ def test_b29_another_value_is_another_request(store: Broker, again: Any) -> None
 def test_b29_integers_beyond_the_safe_ones_are_refused_as_revisions(
     store: Broker, integer: float
 ) -> None:
-    with refused(InvalidRequest, field="expectedRevision"):
+    with expect_refusal(InvalidRequest, field="expectedRevision"):
         store.commit(commit_request(acquire(store), expectedRevision=integer))
 
 
@@ -110,7 +110,7 @@ def test_b29_integers_beyond_the_safe_ones_are_refused_as_revisions(
 def test_b30_what_json_would_bend_is_refused_before_anything_is_stored(
     store: Broker, path: Path, value: Any
 ) -> None:
-    with refused(InvalidRequest, field="events[0].payload"):
+    with expect_refusal(InvalidRequest, field="events[0].payload"):
         commit_payload(store, value)
     assert rows(path, "SELECT * FROM inbox") == []
 
@@ -122,7 +122,7 @@ def test_b30_a_lone_surrogate_is_kept_in_a_payload_and_refused_in_an_id(
     assert stored_payload(path) == r'{"\ud83d":"\udc00"}'
     (found,) = store.read_events({"streamId": "stream"})
     assert found.payload == {"\ud83d": "\udc00"}
-    with refused(InvalidRequest, field="messageId"):
+    with expect_refusal(InvalidRequest, field="messageId"):
         commit_payload(store, 1, "\ud83d")
 
 
@@ -131,7 +131,7 @@ def test_b30_two_surrogates_that_make_a_character_are_that_character(
 ) -> None:
     commit_payload(store, "\ud83d\ude00")
     assert stored_payload(path) == '"\U0001f600"'
-    with refused(InvalidRequest, field="events[0].payload"):
+    with expect_refusal(InvalidRequest, field="events[0].payload"):
         commit_payload(store, {"\ud83d\ude00": 1, "\U0001f600": 2}, "m2")
 
 
@@ -139,7 +139,7 @@ def test_b30_two_surrogates_that_make_a_character_are_that_character(
 def test_b31_a_payload_too_deep_is_refused_without_a_recursion_error(
     store: Broker, depth: int
 ) -> None:
-    with refused(InvalidRequest, field="events[0].payload"):
+    with expect_refusal(InvalidRequest, field="events[0].payload"):
         commit_payload(store, nested(depth))
 
 
@@ -150,10 +150,10 @@ def test_b31_a_payload_of_200_levels_goes_all_the_way_and_back(store: Broker) ->
 
 
 def test_b31_an_integer_of_5000_digits_is_refused(store: Broker) -> None:
-    with refused(InvalidRequest, field="events[0].payload"):
+    with expect_refusal(InvalidRequest, field="events[0].payload"):
         commit_payload(store, 10**5_000)
     lease = acquire(store, "b", "t")
-    with refused(InvalidRequest, field="expectedRevision"):
+    with expect_refusal(InvalidRequest, field="expectedRevision"):
         store.commit(commit_request(lease, expectedRevision=10**5_000))
 
 
@@ -171,7 +171,7 @@ def test_b38_one_key_with_two_bodies(store: Broker) -> None:
     request = commit_request(acquire(store), "K", events=[event("e", {"a": 1, "b": 2})])
     store.commit(request)
     assert store.commit(request | {"events": [event("e", {"b": 2, "a": 1})]}).recovered
-    with refused(IdempotencyConflict, messageId="K"):
+    with expect_refusal(IdempotencyConflict, messageId="K"):
         store.commit(request | {"events": [event("e", {"a": 1, "b": 2, "c": 3})]})
 
 
@@ -184,7 +184,7 @@ def test_b38_keys_are_never_folded_or_trimmed(store: Broker, path: Path, other: 
 
 
 def test_b38_an_empty_key_is_refused(store: Broker) -> None:
-    with refused(InvalidRequest, field="messageId"):
+    with expect_refusal(InvalidRequest, field="messageId"):
         commit_payload(store, 1, "")
 
 
@@ -230,7 +230,7 @@ def test_b56_a_prefix_with_wildcards_and_capitals_means_itself(store: Broker) ->
 )
 def test_b57_this_is_no_integer(value: Any) -> None:
     request = {"actorId": "a", "holderId": "h", "ttlMs": value}
-    with refused(InvalidRequest, field="ttlMs"):
+    with expect_refusal(InvalidRequest, field="ttlMs"):
         validate(AcquireLeaseRequest, request)
     with pytest.raises(ValidationError):
         AcquireLeaseRequest(actor_id="a", holder_id="h", ttl_ms=value)
