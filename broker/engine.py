@@ -6,16 +6,14 @@ through which a driver's exception becomes one of ours.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import time
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from sqlalchemy import URL, Connection, Engine, NullPool, Pool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Pool, create_engine, event, make_url
 from sqlalchemy import exc as sa_exc
 
+from broker.database_file import require_file
 from broker.errors import (
     ConfigurationError,
     DatabaseBusy,
@@ -25,7 +23,6 @@ from broker.errors import (
 )
 
 BUSY_TIMEOUT_MS = 5_000
-OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
 _BEGIN_MODE = "broker_begin"
 BEGINS = "broker_begins"  # in the info of a connection whose every transaction starts with BEGIN
@@ -98,78 +95,6 @@ def configure_engine(engine: Engine, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) 
     require_file(engine.url)
     _install(engine, busy_timeout_ms, wal=True, foreign_keys=True)
     return engine
-
-
-def file_url(given: str | URL) -> URL:
-    """The URL of a database file for the store's own driver.
-
-    Raises ConfigurationError for what is none; never with the URL itself, for there may be a
-    password in it.
-    """
-    try:
-        url = make_url(given)
-    except (sa_exc.ArgumentError, ValueError):  # the latter for a port that is no number
-        raise ConfigurationError("this is not a database URL: write sqlite:///FILE") from None
-    require_file(url)
-    url = url.set(drivername="sqlite")  # an application may name an async driver
-    make_engine(url, poolclass=NullPool).dispose()  # opens nothing, but reads the URL's options
-    return url
-
-
-def file_exists(url: URL) -> bool:
-    """Whether the file of a database is there; raises DatabaseUnavailable if one cannot tell."""
-    path = file_of(url)
-    try:
-        return path.is_file()
-    except OSError as error:  # a folder on the way to it that this user may not enter
-        raise DatabaseUnavailable(f"{path} is out of reach: {error}") from error
-
-
-def require_file(url: URL) -> None:
-    """Raise ConfigurationError unless `url` names a file of a supported SQLite."""
-    require_sqlite(url.get_backend_name())
-    if url.host or url.username or url.password:
-        raise ConfigurationError(
-            "an SQLite URL has neither host, user nor password: sqlite:///FILE"
-        )
-    name = url.database or ""
-    if "\0" in name or _SURROGATES.search(name):
-        raise ConfigurationError("the name of a database file holds neither NUL nor surrogates")
-    asks_for_memory = "memory" in url.query.get("mode", "")
-    if name.startswith("file:"):
-        asks_for_memory |= ":memory:" in name or "mode=memory" in name
-    if name in {"", ":memory:"} or asks_for_memory:
-        raise ConfigurationError(_IN_MEMORY)
-
-
-def file_of(url: URL) -> Path:
-    """Where the file of a URL is that `require_file` accepts."""
-    name = url.database or ""
-    if name.startswith("file:") and "uri" in url.query:
-        name = unquote(name.removeprefix("file:").split("?")[0])
-    return Path(name)
-
-
-def require_file_connection(connection: Connection) -> None:
-    """As `require_file`, for a connection whose URL need not tell where it leads."""
-    require_sqlite(connection.dialect.name)
-    attached = connection.exec_driver_sql("PRAGMA database_list").fetchall()
-    if not any(name == "main" and file for _, name, file in attached):
-        raise ConfigurationError(_IN_MEMORY)
-
-
-def require_sqlite(backend: str) -> None:
-    """Raise ConfigurationError unless the backend is an SQLite that is new enough."""
-    if backend != "sqlite":
-        raise ConfigurationError(f"{backend} is not supported by this version: use sqlite:///FILE")
-    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        raise ConfigurationError(
-            f"SQLite {sqlite3.sqlite_version} has no STRICT tables: 3.37 or newer is needed"
-        )
-
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
-_IN_MEMORY = "an in-memory database cannot be shared between connections: use sqlite:///FILE"
 
 
 def in_transaction(dbapi_connection: Any) -> bool:

@@ -10,7 +10,8 @@ from sqlalchemy import URL, Connection, NullPool
 from sqlalchemy.exc import SQLAlchemyError
 
 from broker import schema
-from broker.engine import BUSY_TIMEOUT_MS, file_exists, file_of, make_engine, translate
+from broker.database_file import file_exists, file_of
+from broker.engine import BUSY_TIMEOUT_MS, make_engine, translate
 from broker.errors import DatabaseUnavailable, SchemaDrift
 
 T = TypeVar("T")

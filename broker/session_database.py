@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from broker.clock import LogicalClock
-from broker.engine import refuse_autocommit_false, require_file_connection
+from broker.database_file import require_file_connection
+from broker.engine import refuse_autocommit_false
 from broker.errors import ConfigurationError
 from broker.options import Options
 from broker.schema import verify

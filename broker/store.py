@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from broker import opening
 from broker.connections import Connections
-from broker.engine import file_url
+from broker.database_file import file_url
 from broker.operations import Operations
 from broker.options import Options
 from broker.transaction import Read, Write, read_floor

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, make_url
 
 from broker import Broker, opening, schema
 from broker.cli import main
-from broker.engine import file_url
+from broker.database_file import file_url
 from broker.errors import ConfigurationError, DatabaseUnavailable, SchemaError
 from tests.support import open_files, rows, url_of
 

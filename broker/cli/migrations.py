@@ -18,7 +18,7 @@ from broker.cli.console import (
     progress_bars,
     say_json,
 )
-from broker.engine import file_url
+from broker.database_file import file_url
 from broker.schema import StepReport
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, StaticPool, create_engine
 
-from broker.engine import require_sqlite
+from broker.database_file import require_sqlite
 from broker.models import Base
 from broker.schema import versions
 from broker.schema.sql_text import (

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from alembic import context
 from sqlalchemy import Connection, MetaData
 
-from broker.engine import file_exists
+from broker.database_file import file_exists
 from broker.errors import BrokerError, ConfigurationError, SchemaError
 from broker.schema import versions
 from broker.schema.drift import drift

@@ -25,15 +25,8 @@ from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, NullPool
 from sqlalchemy.exc import SQLAlchemyError
 
-from broker.engine import (
-    IMMEDIATE,
-    file_exists,
-    file_of,
-    file_url,
-    make_engine,
-    translate,
-    translate_commit,
-)
+from broker.database_file import file_exists, file_of, file_url
+from broker.engine import IMMEDIATE, make_engine, translate, translate_commit
 from broker.errors import ConfigurationError, DatabaseUnavailable
 from broker.schema.steps import LOCK_TIMEOUT_MS, Progress, Run, StepReport
 

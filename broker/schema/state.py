@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from broker.engine import require_sqlite
+from broker.database_file import require_sqlite
 from broker.errors import SchemaError
 from broker.schema import validate, versions
 
