@@ -78,8 +78,7 @@ def main(paths: Iterable[str]) -> int:
     passed = failed = 0
     for path in paths:
         for name, case in read_cases(Path(path)):
-            with tempfile.TemporaryDirectory() as folder:
-                failures = list(run_case(case, Path(folder)))
+            failures = _failures_of(case)
             passed, failed = passed + (not failures), failed + bool(failures)
             for failure in failures:
                 print(f"{name}: {failure.step}")
@@ -87,6 +86,14 @@ def main(paths: Iterable[str]) -> int:
                 print(f"  actual   {json.dumps(failure.actual)}")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
+
+
+def _failures_of(case: Case) -> list[Failure]:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return list(run_case(case, Path(folder)))
+        except Exception as error:  # one case must not keep the others from being run
+            return [Failure("an error that is no refusal", None, repr(error))]
 
 
 # --------------------------------------------------------------------------------------- histories
