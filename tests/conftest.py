@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Pool, event
+from sqlalchemy import Engine, Pool, create_engine, event
 
-from broker import Broker
-from tests.support import ManualClock, open_store
+from broker import Broker, UnitOfWork
+from tests.support import ENGINES, Application, ManualClock, UnitOn, open_store, url_of
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +47,37 @@ def store(path: Path, clock: ManualClock) -> Iterator[Broker]:
     """An empty store."""
     with open_store(path, clock) as opened:
         yield opened
+
+
+@pytest.fixture
+def database(path: Path, clock: ManualClock) -> Path:
+    """A database with the store's tables and the application's."""
+    open_store(path, clock).close()
+    engine = create_engine(url_of(path))
+    Application.metadata.create_all(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, database: Path) -> Iterator[Engine]:
+    """The application's engine, of every kind."""
+    made = ENGINES[request.param](url_of(database))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def configured(database: Path) -> Iterator[Engine]:
+    """The application's engine, deferred."""
+    made = ENGINES["configured"](url_of(database))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def unit_on(clock: ManualClock) -> UnitOn:
+    """Makes units of work; all of them share the test's clock and options."""
+    options = clock.options()
+    logical = options.make_clock()
+    return lambda session: UnitOfWork(session, options, clock=logical)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, ForeignKey, NullPool, create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from broker import Broker, Options
+from broker import IMMEDIATE, Broker, Options, UnitOfWork, configure_engine
 from broker.errors import BrokerError
 from broker.messages import (
     AcquireLeaseRequest,
@@ -371,3 +373,62 @@ def query_plan(path: Path, statement: Statement) -> list[str]:
     """The steps by which SQLite answers a statement of the store's on this database."""
     sql, _ = statement.compiled["sqlite"]
     return [step for *_, step in rows(path, f"EXPLAIN QUERY PLAN {sql}", *[1] * sql.count("?"))]
+
+
+# ---------------------------------------------------------------------- an application of its own
+
+
+class Application(DeclarativeBase):
+    """An application's own tables, in the same database."""
+
+
+class Order(Application):
+    __tablename__ = "orders"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    note: Mapped[str] = mapped_column(default="")
+    state: Mapped[str] = mapped_column(default="new")
+
+
+class Line(Application):
+    __tablename__ = "lines"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    order_name: Mapped[str] = mapped_column(
+        ForeignKey("orders.name", deferrable=True, initially="DEFERRED")
+    )
+
+
+ENGINES: dict[str, Callable[[str], Engine]] = {
+    "default": create_engine,
+    "driver immediate": lambda url: create_engine(
+        url, connect_args={"isolation_level": "IMMEDIATE"}
+    ),
+    "no pool": lambda url: create_engine(url, poolclass=NullPool),
+    "configured": lambda url: configure_engine(create_engine(url)),
+    "configured, immediate": lambda url: configure_engine(create_engine(url)).execution_options(
+        **IMMEDIATE
+    ),
+}
+CONFIGURED = [name for name in ENGINES if name.startswith("configured")]
+
+UnitOn = Callable[[Session], UnitOfWork]
+
+
+def orders(path: Path) -> list[str]:
+    """The application's rows as another client reads them."""
+    return [name for (name,) in rows(path, "SELECT name FROM orders ORDER BY name")]
+
+
+def messages(path: Path) -> list[str]:
+    """The ids of the messages applied, as another client reads them."""
+    return [name for (name,) in rows(path, "SELECT message_id FROM inbox ORDER BY applied_at, 1")]
+
+
+def used_ids(session: Session, unit_on: UnitOn) -> Lease:
+    """Commit a message, an event and an outbox message whose ids are used from now on."""
+    unit = unit_on(session)
+    lease = acquire(unit)
+    unit.commit(commit_request(lease, outbox=[outbox_message("outgoing")]))
+    session.commit()
+    return lease

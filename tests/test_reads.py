@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sqlite3
-import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy import event as sqlalchemy_event
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from broker import Broker, UnitOfWork
-from broker.errors import CorruptRow, DatabaseBusy, InvalidRequest, StaleLease
+from broker.errors import CorruptRow, InvalidRequest, StaleLease
 from broker.messages import EventsPage, JournalEvent, ReadModelSource, Result, StoredEvent
 from broker.reads import _PAGE, _READ_MODEL, _SOURCES, _STREAMS_BETWEEN, _STREAMS_FROM
 from tests.support import (
@@ -29,7 +25,6 @@ from tests.support import (
     credential,
     event,
     expect_refusal,
-    in_threads,
     open_store,
     page_request,
     query_plan,
@@ -671,25 +666,3 @@ def test_a_bad_request_for_the_read_model_is_refused(
         store.read_model_events({"workspaceId": "ws", "afterCursor": -1})
     with expect_refusal(InvalidRequest):
         store.read_model_sources({"workspaceId": "ws", "afterStreamId": "\0"})
-
-
-# --- Waiting for a connection -----------------------------------------------------------------
-
-
-def test_reads_wait_for_a_connection_side_by_side_and_no_longer_than_they_were_told(
-    path: Path, clock: ManualClock
-) -> None:
-    def find_it_busy() -> None:
-        with pytest.raises(DatabaseBusy):
-            store.get_stream_revision({"streamId": "stream"})
-
-    with open_store(path, clock, busy_timeout_ms=200) as store:
-        with ExitStack() as held:
-            with contextlib.suppress(PoolTimeout):
-                while True:
-                    held.enter_context(store.engine.connect())
-            began = time.monotonic()
-            in_threads(*[find_it_busy] * 8)
-            took = time.monotonic() - began
-        assert store.get_stream_revision({"streamId": "stream"}) == 0
-    assert 0.2 <= took < 8 * 0.2

@@ -10,8 +10,7 @@ from sqlalchemy import Engine, create_engine
 
 from broker import Broker, configure_engine
 from broker.engine import make_engine
-from tests.cases.application import Application
-from tests.support import url_of
+from tests.support import Application, url_of
 
 HOOKED: dict[str, Callable[[str], Engine]] = {
     "ours": make_engine,

@@ -19,11 +19,13 @@ from broker.errors import (
     StaleLease,
 )
 from broker.models import ActorLease
-from tests.cases.application import Application, Order, orders
 from tests.support import (
+    Application,
+    Order,
     acquire,
     commit_request,
     is_write_locked,
+    orders,
     rows,
 )
 

@@ -29,14 +29,15 @@ from broker.errors import (
 from broker.messages import Lease
 from broker.statements import Statement
 from tests import support
-from tests.cases.application import Order, orders
 from tests.support import (
     ManualClock,
+    Order,
     acquire,
     commit_request,
     finish,
     is_write_locked,
     open_store,
+    orders,
     outbox_message,
     raw,
     rows,
@@ -68,7 +69,7 @@ def test_b01_a_released_savepoint_is_undone_by_the_outer_rollback(
 ) -> None:
     with hooked.connect() as connection:
         outer, nested = connection.begin(), connection.begin_nested()
-        connection.execute(text("INSERT INTO orders VALUES ('nested', 'new')"))
+        connection.execute(text("INSERT INTO orders VALUES ('nested', '', 'new')"))
         nested.commit()
         outer.rollback()
     assert orders(path) == []
@@ -97,7 +98,7 @@ def test_b01_the_driver_begins_nothing_by_itself(hooked: Engine, path: Path) -> 
     """Without the connect hook it would begin before an INSERT, and commit as it likes."""
     connection = hooked.raw_connection()
     cursor = connection.cursor()
-    cursor.execute("INSERT INTO orders VALUES ('by itself', 'new')")
+    cursor.execute("INSERT INTO orders VALUES ('by itself', '', 'new')")
     connection.close()
     assert orders(path) == ["by itself"]
 
@@ -264,7 +265,7 @@ def test_b06_a_returning_that_nobody_reads_costs_no_lock(
     hooked: Engine, path: Path, store: Broker
 ) -> None:
     with hooked.connect() as connection:
-        connection.execute(text("INSERT INTO orders VALUES ('a', 'new'), ('b', 'new')"))
+        connection.execute(text("INSERT INTO orders VALUES ('a', '', 'new'), ('b', '', 'new')"))
         connection.commit()
         unread = connection.exec_driver_sql("UPDATE orders SET state = 'x' RETURNING name")
         with pytest.raises(sa_exc.OperationalError, match="in progress"):

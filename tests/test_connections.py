@@ -1,0 +1,133 @@
+"""The end of a store's connections: what is running is waited for, nothing starts, no file stays open."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from broker import Broker
+from broker.errors import StoreClosed
+from tests.support import (
+    ManualClock,
+    acquire,
+    open_files,
+    open_store,
+    operate,
+    operation_names,
+    operation_requests,
+    rows,
+)
+
+OPERATIONS = sorted(operation_names())
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_after_close_every_operation_says_that_the_store_is_closed(
+    store: Broker, clock: ManualClock, name: str
+) -> None:
+    request = operation_requests(store, clock)[name]
+    store.close()
+    with pytest.raises(StoreClosed):
+        operate(store, name, request)
+
+
+def test_a_closed_store_makes_no_unit_of_work(store: Broker) -> None:
+    store.close()
+    with Session(store.engine) as session, pytest.raises(StoreClosed):
+        store.unit_of_work(session)
+
+
+def test_closing_lets_go_of_every_file_and_can_be_repeated(store: Broker, path: Path) -> None:
+    acquire(store)
+    store.get_lease({"actorId": "actor"})
+    assert open_files(path)
+    store.close()
+    store.close()
+    assert open_files(path) == []
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_leaving_the_context_closes_also_after_an_error(path: Path, clock: ManualClock) -> None:
+    with pytest.raises(ZeroDivisionError), open_store(path, clock) as store:
+        _ = 1 / 0
+    with pytest.raises(StoreClosed):
+        acquire(store)
+    assert open_files(path) == []
+
+
+def blocking(inside: threading.Event, go_on: threading.Event) -> Callable[[], str]:
+    """A nonce source that stops in the middle of a write until it is let go on."""
+
+    def nonce() -> str:
+        inside.set()
+        assert go_on.wait(10)
+        return "nonce"
+
+    return nonce
+
+
+def wait_until_closed(store: Broker) -> None:
+    with contextlib.suppress(StoreClosed):
+        while True:
+            store.get_lease({"actorId": "actor"})
+
+
+def test_closing_waits_for_the_write_that_is_running(path: Path, clock: ManualClock) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    store = open_store(path, clock, nonce=blocking(inside, go_on))
+    writing = threading.Thread(target=acquire, args=(store,))
+    writing.start()
+    assert inside.wait(10)
+    closing_it = threading.Thread(target=store.close)
+    closing_it.start()
+    wait_until_closed(store)
+
+    assert closing_it.is_alive()
+    go_on.set()
+    writing.join()
+    closing_it.join()
+    assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    assert open_files(path) == []
+
+
+def test_who_waited_for_a_store_that_was_closed_is_told_and_opens_nothing(
+    path: Path, clock: ManualClock
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    store = open_store(path, clock, nonce=blocking(inside, go_on))
+    outcomes: list[object] = []
+
+    def second() -> None:
+        try:
+            outcomes.append(acquire(store, "second", "second"))
+        except StoreClosed as error:
+            outcomes.append(type(error))
+
+    threads = [threading.Thread(target=acquire, args=(store,)), threading.Thread(target=second)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads[1].start()
+    threads.append(threading.Thread(target=store.close))
+    threads[2].start()
+    go_on.set()
+    for thread in threads:
+        thread.join()
+
+    stored = [actor for (actor,) in rows(path, "SELECT actor_id FROM actor_leases ORDER BY 1")]
+    assert stored == (["actor"] if outcomes == [StoreClosed] else ["actor", "second"])
+    assert open_files(path) == []
+
+
+def test_a_write_that_begins_to_wait_before_close_gets_no_connection_after_it(
+    store: Broker, path: Path
+) -> None:
+    # The turn is what a waiting write gets when `close` is through.
+    store._connections._writer.close()
+    with pytest.raises(StoreClosed):
+        acquire(store)
+    assert rows(path, "SELECT * FROM actor_leases") == []
