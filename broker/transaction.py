@@ -86,7 +86,7 @@ class Transaction:
 
 
 class Savepoint:
-    """A savepoint as a context manager; a generator would take three times as long."""
+    """A savepoint as a context manager; a generator would take twice as long."""
 
     __slots__ = ("_control",)
 

@@ -390,9 +390,10 @@ def test_any_text_is_read_or_refused_and_parse_is_the_stricter(text: str) -> Non
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
     for read in (decode, parse):
         try:
-            read(raw)
+            value = read(raw)
         except NotJson:
             continue
+        assert both_forms(value)  # what was read can be written
 
 
 @pytest.mark.parametrize(
