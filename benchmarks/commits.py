@@ -148,9 +148,7 @@ def _replays(store: Measured, count: int) -> list[int]:
 
 
 def _raw_replays(plain: Raw, count: int) -> list[int]:
-    """The look-up by itself, and its result read as JSON."""
+    """The look by itself, and its result read as JSON."""
     parameters = plain.next()
     floor.commit(plain.cursor, parameters)
-    return timed(
-        lambda message_id: floor.replay(plain.cursor, message_id), parameters.recorded * count
-    )
+    return timed(lambda each: floor.replay(plain.cursor, each), [parameters] * count)

@@ -88,7 +88,7 @@ def _pairs(store: Measured, plain: Raw) -> Iterator[_Pair]:
     yield _Pair(
         "a commit found again",
         lambda: store.broker.commit(request),
-        lambda found: floor.replay(plain.cursor, found.message_id),
+        lambda found: floor.replay(plain.cursor, ready(request, found.applied_at)),
     )
     asked = heartbeat_request(store.requests.lease)
     yield _Pair(

@@ -29,8 +29,6 @@ def connect(path: Path) -> sqlite3.Connection:
 
 # ---------------------------------------------------------------------------------------- commits
 
-_RECORDED = "SELECT request_hash, result_json FROM inbox WHERE message_id = ?"
-
 _LOOK = """
 SELECT (SELECT value FROM metadata WHERE key = 'logical_time_floor'),
   (SELECT max(rowid) FROM events),
@@ -78,13 +76,10 @@ WHERE stream_id = excluded.stream_id
 def commit(cursor: sqlite3.Cursor, ready: Ready) -> None:
     """The statements of a commit of some events, an outbox message and a projection."""
     execute = cursor.execute
-    execute(_RECORDED, ready.recorded)
-    cursor.fetchone()
     execute("BEGIN IMMEDIATE")
     execute(_LOOK, ready.look)
     cursor.fetchone()
     execute(_CLOCK, ready.clock)
-    execute("SAVEPOINT broker_effects")
     execute(_STREAM, ready.stream)
     execute(_INBOX, ready.inbox)
     if len(ready.events) == 1:
@@ -93,14 +88,16 @@ def commit(cursor: sqlite3.Cursor, ready: Ready) -> None:
         cursor.executemany(_EVENT, ready.events)
     execute(_OUTBOX, ready.outbox)
     execute(_PROJECTION, ready.projection)
-    execute("RELEASE SAVEPOINT broker_effects")
     execute("COMMIT")
 
 
-def replay(cursor: sqlite3.Cursor, message_id: str) -> object:
-    """The look-up that finds a commit again, its result read as JSON."""
-    cursor.execute(_RECORDED, (message_id,))
-    return orjson.loads(cursor.fetchone()[1])
+def replay(cursor: sqlite3.Cursor, ready: Ready) -> object:
+    """The look that finds a commit again, its result read as JSON."""
+    cursor.execute("BEGIN IMMEDIATE")
+    cursor.execute(_LOOK, ready.look)
+    result = orjson.loads(cursor.fetchone()[3])
+    cursor.execute("COMMIT")
+    return result
 
 
 def fill(connection: sqlite3.Connection, commits: list[Ready]) -> None:
@@ -122,8 +119,6 @@ def deliver_all(connection: sqlite3.Connection, now: int) -> None:
 
 
 # ------------------------------------------------------------------------------------- heartbeats
-
-_RECEIPT = "SELECT method, params_hash, response_json FROM mutation_receipts WHERE request_id = ?"
 
 _STANDING_OF_LEASE = """
 SELECT (SELECT value FROM metadata WHERE key = 'logical_time_floor'),
@@ -155,7 +150,6 @@ VALUES (?, ?, ?, ?, ?)
 class ReadyHeartbeat(NamedTuple):
     """The parameters of every statement of a heartbeat that has them."""
 
-    receipt: tuple[str]
     standing: tuple[str, str, None]
     clock: tuple[str]
     lease: tuple[int, int, str]
@@ -166,17 +160,13 @@ class ReadyHeartbeat(NamedTuple):
 def heartbeat(cursor: sqlite3.Cursor, ready: ReadyHeartbeat) -> None:
     """The statements of a heartbeat with a receipt."""
     execute = cursor.execute
-    execute(_RECEIPT, ready.receipt)
-    cursor.fetchone()
     execute("BEGIN IMMEDIATE")
     execute(_STANDING_OF_LEASE, ready.standing)
     cursor.fetchone()
     execute(_CLOCK, ready.clock)
-    execute("SAVEPOINT broker_effects")
     execute(_EXTEND, ready.lease)
     execute(_MAKE_ROOM, ready.room)
     execute(_RECORD, ready.record)
-    execute("RELEASE SAVEPOINT broker_effects")
     execute("COMMIT")
 
 

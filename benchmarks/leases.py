@@ -77,7 +77,6 @@ def ready_heartbeat(request_id: str, kept: Lease) -> ReadyHeartbeat:
     receipt = Receipt.of("lease.heartbeat", request_id, request)
     now, response = kept.heartbeat_at, orjson.dumps(kept.to_json()).decode()
     return ReadyHeartbeat(
-        receipt=(request_id,),
         standing=(request_id, ACTOR, None),
         clock=(str(now),),
         lease=(now, kept.expires_at, ACTOR),

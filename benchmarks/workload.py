@@ -163,7 +163,6 @@ class Requests:
 class Ready(NamedTuple):
     """The parameters of every statement of a commit that has them."""
 
-    recorded: tuple[str]
     look: tuple[str, str, str]
     clock: tuple[str]
     stream: tuple[int, int, str | None, str]
@@ -181,7 +180,6 @@ def ready(request: Request, now: int) -> Ready:
     message, projection = commit.outbox[0], commit.projections[0]
     workspace_id = workspace_of(sent.events[0].payload, STREAM)
     return Ready(
-        recorded=(sent.message_id,),
         look=(sent.message_id, ACTOR, STREAM),
         clock=(str(now),),
         stream=(revision, now, workspace_id, STREAM),

@@ -13,6 +13,7 @@ from broker.errors import ConfigurationError, StoreClosed
 from broker.options import Options
 from broker.reader import Reader
 from broker.transaction import Read, Write
+from broker.write_queue import WriteQueue
 from broker.writer import Writer
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ class Connections:
         self.clock = options.make_clock()
         self._options = options
         self._reader = Reader(self.engine, options)
-        self._writer = Writer(self.engine, options)
+        self.writes = WriteQueue(Writer(self.engine, options), options, self.clock)
         self._closed = False
         self._was_forked_in_use = False
         forking.watch(self)
@@ -37,15 +38,15 @@ class Connections:
         return self._reader.run(read, self.clock)
 
     def write(self, write: Write[T]) -> T:
-        """Do a write; see `Writer.run`."""
+        """Do a write; see `WriteQueue.run`."""
         self.require_open()
-        return self._writer.run(write, self.clock)
+        return self.writes.run(write)
 
     def close(self) -> None:
-        """Wait for the write that is running, and let go of everything. Can be repeated."""
+        """Wait for the writes that are running, and let go of everything. Can be repeated."""
         self._closed = True
         self._reader.close()
-        self._writer.close()
+        self.writes.close()
         self.engine.dispose()
 
     def require_open(self) -> None:
@@ -64,7 +65,7 @@ class Connections:
         """Before a fork: wait for what is under way, let nothing start, close all connections."""
         patience = self._options.busy_timeout_ms / 1000
         deadline = time.monotonic() + patience
-        writer_is_quiet = self._writer.pause(patience)
+        writer_is_quiet = self.writes.pause(patience)
         reader_is_quiet = self._reader.pause(max(0, deadline - time.monotonic()))
         self.engine.dispose()
         return writer_is_quiet and reader_is_quiet
@@ -72,12 +73,12 @@ class Connections:
     def resume(self) -> None:
         """After a fork, in the parent: go on."""
         self._reader.resume()
-        self._writer.resume()
+        self.writes.resume()
 
     def start_afresh(self, *, was_paused: bool) -> None:
         """After a fork, in the child: forget the parent's connections, clock and locks."""
         self.engine.dispose(close=False)
-        self._reader.forget()
-        self._writer.forget()
         self.clock = self._options.make_clock()
+        self._reader.forget()
+        self.writes.start_afresh(self.clock)
         self._was_forked_in_use = self._was_forked_in_use or not was_paused

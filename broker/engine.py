@@ -243,15 +243,15 @@ def _why_busy(error: Exception) -> str:
     return "another connection holds the database; nothing was stored, run the whole unit again"
 
 
-def translate_commit(error: Exception) -> Exception:
+def translate_commit(error: BaseException) -> Exception:
     """As `translate`, for an error of COMMIT itself.
 
     SQLite says for certain that nothing was stored, except when the write or flush of the log
-    failed: then the next recovery decides. Any error that is not SQLite's own (a connection lost
-    on the way) leaves the outcome open too.
+    failed: then the next recovery decides. Anything that is not SQLite's own error (a connection
+    lost on the way, an interrupt) leaves the outcome open too.
     """
     code = primary_code(getattr(error, "orig", None) or error)
-    if code is None or code == sqlite3.SQLITE_IOERR:
+    if not isinstance(error, Exception) or code is None or code == sqlite3.SQLITE_IOERR:
         return OutcomeUnknown(
             f"COMMIT failed ({error}) and may or may not have taken effect: repeat the call with"
             " the same messageId or requestId"

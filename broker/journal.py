@@ -45,7 +45,7 @@ def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]
     def apply(transaction: Transaction) -> CommitResult:
         return _apply(transaction, prepared)
 
-    return Write(apply, recover)
+    return Write(apply, recover, weight=sum(map(len, prepared.payloads)))
 
 
 def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
@@ -55,10 +55,10 @@ def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
         transaction.channel.one(_LOOK, request.message_id, request.actor_id, request.stream_id),
     )
     floor, last_cursor, request_hash, result_json, revision, owner = row[:6]
-    now = transaction.advance(floor)
     if request_hash is not None:
         return _recorded(commit, (request_hash, result_json))
 
+    now = transaction.advance(floor)
     require_authority(row[6:], request.actor_id, request.lease, request.stream_id, now)
     _require_revision(request, revision or 0)
     workspace_id = _owner_after(commit, owner)

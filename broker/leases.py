@@ -227,9 +227,9 @@ def _mutation(
 
     def apply(transaction: Transaction) -> Lease | None:
         row = cast(Row, transaction.channel.one(_LOOK, receipt.request_id, actor_id, stream_id))
-        now = transaction.advance(row[0])
         if row[1] is not None:
             return _recorded(receipt, receipt.match(row[1:4])[0])
+        now = transaction.advance(row[0])
         if now + ttl_ms > MAX_SAFE_INTEGER:
             raise InvalidRequest("ttlMs: broker time + ttlMs must be a safe integer", field="ttlMs")
 

@@ -7,7 +7,8 @@ methods from here and say only how something is read and how something is writte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from broker import journal, leases, outbox, projections, reads
 from broker.messages import (
@@ -42,6 +43,7 @@ from broker.options import Options
 from broker.transaction import Read, Write
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _ANY_PENDING = ListPendingOutboxRequest()
 
@@ -58,12 +60,15 @@ class Operations(ABC):
     options: Options
 
     @abstractmethod
-    def _read(self, read: Read[T]) -> T:
-        """Do this in a transaction that only reads."""
+    def _read(self, make: Callable[P, Read[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do what `make` gives for these arguments in a transaction that only reads.
+
+        `make` takes no part in the transaction; it may be called on another thread.
+        """
 
     @abstractmethod
-    def _write(self, write: Write[T]) -> T:
-        """Do this in a transaction that writes."""
+    def _write(self, make: Callable[P, Write[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `_read`, in a transaction that writes."""
 
     # ------------------------------------------------------------------------------------- leases
 
@@ -77,7 +82,7 @@ class Operations(ABC):
         somebody else on the stream holds a live lease, IdempotencyConflict when the request id
         was used for something else.
         """
-        return self._write(leases.acquire(request, request_id))
+        return self._write(leases.acquire, request, request_id)
 
     def heartbeat_lease(
         self, request: Given[HeartbeatLeaseRequest], *, request_id: str | None = None
@@ -86,7 +91,7 @@ class Operations(ABC):
 
         Epoch and nonce stay. `request_id` as in `acquire_lease`. Raises StaleLease.
         """
-        return self._write(leases.heartbeat(request, request_id))
+        return self._write(leases.heartbeat, request, request_id)
 
     def compare_and_swap_lease(
         self, request: Given[CompareAndSwapLeaseRequest], *, request_id: str | None = None
@@ -95,7 +100,7 @@ class Operations(ABC):
 
         `request_id` as in `acquire_lease`. Raises StaleLease.
         """
-        return self._write(leases.compare_and_swap(request, request_id))
+        return self._write(leases.compare_and_swap, request, request_id)
 
     def takeover_lease(
         self, request: Given[TakeoverLeaseRequest], *, request_id: str | None = None
@@ -105,7 +110,7 @@ class Operations(ABC):
         `request_id` as in `acquire_lease`. Raises LeaseUnavailable while that lease is live, when
         there never was one, and while the actor holds a live lease elsewhere.
         """
-        return self._write(leases.takeover(request, request_id))
+        return self._write(leases.takeover, request, request_id)
 
     def release_lease(
         self, request: Given[ReleaseLeaseRequest], *, request_id: str | None = None
@@ -114,11 +119,11 @@ class Operations(ABC):
 
         `request_id` as in `acquire_lease`. Raises StaleLease.
         """
-        return self._write(leases.release(request, request_id))
+        return self._write(leases.release, request, request_id)
 
     def get_lease(self, request: Given[GetLeaseRequest]) -> Lease | None:
         """The lease row of an actor, live or not; None if it has none."""
-        return self._read(leases.get(request))
+        return self._read(leases.get, request)
 
     # ------------------------------------------------------------------------------------ commits
 
@@ -135,23 +140,23 @@ class Operations(ABC):
         InvalidRequest also for a runtime event of another stream or workspace, an outbox message
         of an unknown event, and an event too large for a page.
         """
-        return self._write(journal.commit(request, self.options))
+        return self._write(journal.commit, request, self.options)
 
     # -------------------------------------------------------------------------------------- reads
 
     def get_stream_revision(self, request: Given[GetStreamRevisionRequest]) -> int:
         """The number of events of a stream, 0 when it is unknown."""
-        return self._read(reads.stream_revision(request))
+        return self._read(reads.stream_revision, request)
 
     def read_events(self, request: Given[ReadEventsRequest]) -> list[StoredEvent]:
         """All events of a stream after `after_revision`, in revision order."""
-        return self._read(reads.events(request))
+        return self._read(reads.events, request)
 
     def read_authorized_events(
         self, request: Given[ReadAuthorizedEventsRequest]
     ) -> list[StoredEvent]:
         """As `read_events`, for the holder of a live lease on the stream. Raises StaleLease."""
-        return self._read(reads.authorized_events(request))
+        return self._read(reads.authorized_events, request)
 
     def read_authorized_events_page(
         self, request: Given[ReadAuthorizedEventsPageRequest]
@@ -162,26 +167,26 @@ class Operations(ABC):
         Raises StaleLease; InvalidRequest also when `through_revision` is ahead of the stream or
         the first event alone exceeds the budget.
         """
-        return self._read(reads.authorized_events_page(request))
+        return self._read(reads.authorized_events_page, request)
 
     def list_streams(self, request: Given[ListStreamsRequest]) -> list[str]:
         """Ids of a workspace's streams that begin with a literal prefix, in byte order."""
-        return self._read(reads.list_streams(request))
+        return self._read(reads.list_streams, request)
 
     def read_model_events(self, request: Given[ReadModelEventsRequest]) -> list[JournalEvent]:
         """A page of a workspace's read-model events after a cursor, in cursor order.
 
         It keeps within the store's byte budget, but a first event that exceeds it comes alone.
         """
-        return self._read(reads.read_model_events(request))
+        return self._read(reads.read_model_events, request)
 
     def read_model_sources(self, request: Given[ReadModelSourcesRequest]) -> list[ReadModelSource]:
         """A workspace's streams that have read-model events, with the state of their leases."""
-        return self._read(reads.read_model_sources(request))
+        return self._read(reads.read_model_sources, request)
 
     def read_projection(self, request: Given[ReadProjectionRequest]) -> StoredProjection | None:
         """A projection by its id, or None."""
-        return self._read(projections.read(request))
+        return self._read(projections.read, request)
 
     # ------------------------------------------------------------------------------------- outbox
 
@@ -189,11 +194,11 @@ class Operations(ABC):
         self, request: Given[ListPendingOutboxRequest] = _ANY_PENDING
     ) -> list[StoredOutboxMessage]:
         """Messages that are due at `as_of` and not delivered, by creation time and id."""
-        return self._read(outbox.list_pending(request))
+        return self._read(outbox.list_pending, request)
 
     def mark_outbox_delivered(self, request: Given[MarkOutboxDeliveredRequest]) -> bool:
         """Mark a message as delivered and count the attempt; whether it was this call that did."""
-        return self._write(outbox.mark_delivered(request))
+        return self._write(outbox.mark_delivered, request)
 
     # ----------------------------------------------------------------------------- the database
 

@@ -27,9 +27,10 @@ class Options:
     `wall_clock` answers milliseconds since 1970, `monotonic_clock` milliseconds from any start;
     None means the system's, or a monotonic clock that stands still where only the wall clock was
     given. `nonce` makes the secret of each new lease. At most `receipt_capacity` lease receipts
-    are kept. `busy_timeout_ms` is how long to wait for another writer. `page_max_bytes` and
-    `read_model_max_bytes` are the byte budgets of pages, `read_model_event_type` what the read
-    model is made of.
+    are kept. `busy_timeout_ms` is how long to wait for other writers, those of this process and of
+    others; at most `queue_capacity` of this process wait, and one more is turned away at once.
+    `page_max_bytes` and `read_model_max_bytes` are the byte budgets of pages,
+    `read_model_event_type` what the read model is made of.
     """
 
     wall_clock: Callable[[], int] | None = None
@@ -37,6 +38,7 @@ class Options:
     nonce: Callable[[], str] = random_nonce
     receipt_capacity: int = 4_096
     busy_timeout_ms: int = BUSY_TIMEOUT_MS
+    queue_capacity: int = 8_192
     page_max_bytes: int = 1_024 * 1_024 - 4 * 1_024
     read_model_max_bytes: int = 512 * 1_024
     read_model_event_type: str = READ_MODEL_EVENT_TYPE
@@ -44,6 +46,7 @@ class Options:
     def __post_init__(self) -> None:
         _require("receipt_capacity", self.receipt_capacity, 1, MAX_RECEIPT_CAPACITY)
         _require("busy_timeout_ms", self.busy_timeout_ms, 0, 2**31 - 1)
+        _require("queue_capacity", self.queue_capacity, 1, 2**31 - 1)
         _require("page_max_bytes", self.page_max_bytes, 1, 2**31 - 1)
         _require("read_model_max_bytes", self.read_model_max_bytes, 1, 2**31 - 1)
         _require_callable("nonce", self.nonce)

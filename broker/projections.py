@@ -10,10 +10,10 @@ from broker.events import stored_json
 from broker.messages import Given, ReadProjectionRequest, StoredProjection, validate
 from broker.models import Projection
 from broker.statements import Statement
-from broker.transaction import Read, Transaction
+from broker.transaction import Conflict, Read, Transaction
 
 
-class ForeignProjection(Exception):
+class ForeignProjection(Conflict):
     """A projection of the commit belongs to another stream."""
 
 

@@ -203,14 +203,14 @@ def read_model_sources(given: Given[ReadModelSourcesRequest]) -> Read[list[ReadM
     return read
 
 
-def table_names(transaction: Transaction) -> list[str]:
+def table_names() -> Read[list[str]]:
     """The names of all tables of the database, sorted."""
-    return [row[0] for row in transaction.channel.all(_TABLES)]
+    return lambda transaction: [row[0] for row in transaction.channel.all(_TABLES)]
 
 
-def journal_mode(transaction: Transaction) -> str:
+def journal_mode() -> Read[str]:
     """How the database keeps its journal."""
-    return cast(str, cast(Row, transaction.channel.one(_JOURNAL_MODE))[0])
+    return lambda transaction: cast(str, cast(Row, transaction.channel.one(_JOURNAL_MODE))[0])
 
 
 # ------------------------------------------------------------------------------------- statements

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
@@ -17,6 +18,7 @@ from broker.transaction import Read, Write, read_floor
 from broker.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Broker(Operations):
@@ -55,7 +57,7 @@ class Broker(Operations):
 
         broker = cls(Connections(url, options), options)
         try:
-            broker._write(Write(lambda transaction: transaction.advance(read_floor(transaction))))
+            broker._write(_advance_clock)
         except BaseException:
             broker.close()
             raise
@@ -97,8 +99,12 @@ class Broker(Operations):
         self._connections.require_open()
         return UnitOfWork(session, self.options, clock=self._connections.clock)
 
-    def _read(self, read: Read[T]) -> T:
-        return self._connections.read(read)
+    def _read(self, make: Callable[P, Read[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._connections.read(make(*args, **kwargs))
 
-    def _write(self, write: Write[T]) -> T:
-        return self._connections.write(write)
+    def _write(self, make: Callable[P, Write[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._connections.write(make(*args, **kwargs))
+
+
+def _advance_clock() -> Write[int]:
+    return Write(lambda transaction: transaction.advance(read_floor(transaction)))

@@ -33,16 +33,24 @@ ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")
 class Transaction:
     """One transaction: its statements, its one clock reading, its savepoints.
 
-    Whoever made it begins the transaction and ends it; nothing here does.
+    Whoever made it begins the transaction and ends it; nothing here does. Without savepoints
+    whoever made it is ready to roll all of it back and do it again with them: see `Spoilt`.
     """
 
-    __slots__ = ("_now", "channel", "clock", "options", "persisted_clock")
+    __slots__ = ("_now", "channel", "clock", "has_savepoints", "options")
 
-    def __init__(self, channel: Channel, clock: LogicalClock, options: Options) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        clock: LogicalClock,
+        options: Options,
+        *,
+        has_savepoints: bool = True,
+    ) -> None:
         self.channel = channel
         self.clock = clock
         self.options = options
-        self.persisted_clock = False
+        self.has_savepoints = has_savepoints
         self._now: int | None = None
 
     def seen_by(self, clock: LogicalClock, options: Options) -> Transaction:
@@ -60,7 +68,6 @@ class Transaction:
         now = self._read_once(known)
         if now > known or floor is None:
             self._persist(now)
-        self.persisted_clock = True
         return now
 
     def observe(self, floor: str | None) -> int:
@@ -71,9 +78,12 @@ class Transaction:
         """Broker time, without advancing the clock."""
         return self.clock.peek(parse_floor(floor)) if self._now is None else self._now
 
-    def savepoint(self) -> Savepoint:
-        """A block whose effects are undone when it raises; what happened before stays."""
-        return Savepoint(self.channel)
+    def savepoint(self) -> Savepoint | _NoSavepoint:
+        """A block whose effects are undone when it raises; what happened before stays.
+
+        Without savepoints it raises Spoilt instead, from what was raised.
+        """
+        return Savepoint(self.channel) if self.has_savepoints else _NO_SAVEPOINT
 
     def _read_once(self, known: int) -> int:
         if self._now is None or self._now < known:
@@ -109,6 +119,34 @@ class Savepoint:
                 self._control("ROLLBACK")
 
 
+class Spoilt(Exception):
+    """A block failed in a transaction without savepoints: its effects are undone with all others.
+
+    A savepoint costs a third of a commit's time in the database, for SQLite copies every page that
+    is changed within one. So a first try goes without, and only what fails is done again with them.
+    """
+
+
+class Conflict(Exception):
+    """What a capability raises in a block, to find out by further statements what to say of it."""
+
+
+class _NoSavepoint:
+    """The block of a first try."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: type[BaseException] | None, error: object, _: object) -> None:
+        if isinstance(error, Exception):
+            raise Spoilt from error
+
+
+_NO_SAVEPOINT = _NoSavepoint()
+
+
 #: Something to do in a transaction that only reads.
 Read: TypeAlias = Callable[[Transaction], T]
 
@@ -120,13 +158,15 @@ def _nothing(_transaction: Transaction) -> None:
 class Write(NamedTuple, Generic[T]):
     """Something to do in a transaction that writes.
 
-    `recover` looks for the result of an earlier call, as a tuple of one; where it finds it,
-    nothing else happens. `apply` does the work, or raises a Refusal and leaves nothing but the
-    clock.
+    `apply` does the work, or raises a Refusal and leaves nothing but the clock; where an earlier
+    call has done it already, it answers as that did and leaves the clock alone. `recover` only
+    looks for such an answer, as a tuple of one, and needs no write lock. `weight` is about how many
+    characters are stored.
     """
 
     apply: Callable[[Transaction], T]
     recover: Callable[[Transaction], tuple[T] | None] = _nothing
+    weight: int = 0
 
 
 def read_floor(transaction: Transaction) -> str | None:

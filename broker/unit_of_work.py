@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Connection, delete, event, false, inspect
 from sqlalchemy.orm import Session, SessionTransaction
@@ -21,6 +21,7 @@ from broker.statements import Channel, Statement
 from broker.transaction import Read, Transaction, Write
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class UnitOfWork(Operations):
@@ -54,7 +55,9 @@ class UnitOfWork(Operations):
         self.options = options or _DEFAULTS
         self._clock = clock
 
-    def _read(self, read: Read[T]) -> T:
+    def _read(self, make: Callable[P, Read[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        read = make(*args, **kwargs)
+
         def read_one_snapshot(joined: _Joined) -> T:
             transaction = joined.transaction
             if in_transaction(transaction.channel.connection):
@@ -64,18 +67,18 @@ class UnitOfWork(Operations):
 
         return self._run(read_one_snapshot)
 
-    def _write(self, write: Write[T]) -> T:
-        def recover_or_apply(joined: _Joined) -> T:
-            transaction = joined.transaction
+    def _write(self, make: Callable[P, Write[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        write = make(*args, **kwargs)
+
+        def apply(joined: _Joined) -> T:
             joined.begin_write()
             try:
-                found = write.recover(transaction)
-                return found[0] if found is not None else write.apply(transaction)
+                return write.apply(joined.transaction)
             except Exception:
                 joined.invalidate_if_rolled_back()
                 raise
 
-        result = self._run(recover_or_apply)
+        result = self._run(apply)
         _expire_entities(self.session)
         return result
 

@@ -1,150 +1,190 @@
-"""The one road by which a `Broker` writes: one connection, one caller at a time.
-
-SQLite lets one writer in. Waiting for it inside the process ends as soon as the other is done, while
-SQLite's own busy handler sleeps and looks again.
-"""
+"""The one connection by which a `Broker` writes: a group of writes to a transaction."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
-from typing import Any, TypeVar
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from broker.clock import LogicalClock
 from broker.corruption import as_ours
 from broker.engine import in_transaction, translate_commit
-from broker.errors import CorruptRow, DatabaseBusy, Refusal, StoreClosed
+from broker.errors import CorruptRow, DatabaseBusy, Refusal
 from broker.options import Options
-from broker.statements import Channel
-from broker.transaction import Transaction, Write
+from broker.pending import Pending
+from broker.statements import Channel, Undecodable
+from broker.transaction import Spoilt, Transaction
 
-T = TypeVar("T")
+Group: TypeAlias = Sequence[Pending[Any]]
+
+_OF_THE_DATABASE = (sqlite3.Error, SQLAlchemyError, Undecodable)
 
 # Connections that a fork has left in the child: to close one there would harm the parent's.
 _abandoned: list[Any] = []
 
 
 class Writer:
-    """Runs writes, each in a transaction of its own, on a connection that it keeps."""
+    """Runs groups of writes on a connection that it keeps, for one thread at a time."""
 
     def __init__(self, engine: Engine, options: Options) -> None:
         self._engine = engine
         self._options = options
-        self._turn = threading.Lock()
-        self._closed = self._is_paused = False
         self._connection: Any = None
         self._channel: Channel | None = None
 
-    def run(self, write: Write[T], clock: LogicalClock) -> T:
-        """Do a write and commit it, or look its result up.
+    def run(
+        self,
+        leader: Pending[Any],
+        start: Callable[[], Group],
+        clock: LogicalClock,
+        timeout_ms: int,
+    ) -> None:
+        """Do what a group asks for, in its order, and commit it; each one is settled then.
 
-        A refusal commits the clock and nothing else. Any other error undoes everything. Raises
-        DatabaseBusy when other threads or processes do not let it in within the busy timeout, and
-        OutcomeUnknown when COMMIT itself leaves its outcome open.
+        `start` is called once the transaction has begun, and answers the group, the leader first.
+        Each write is done or undone by itself: one that is refused keeps nothing but the clock, and
+        one that fails otherwise is as if it had not been in the group. If COMMIT fails, each has an
+        error that says so.
+
+        While another process writes, what the leader asks for is looked up first: if it was done
+        before, that settles it without a transaction. Else up to `timeout_ms` are waited; a
+        transaction that cannot begin is the leader's error alone.
+
+        Raises only what is no Exception, such as KeyboardInterrupt: who is not settled by then has
+        had nothing stored.
         """
-        if not self._turn.acquire(timeout=self._options.busy_timeout_ms / 1000):
-            raise DatabaseBusy("other threads kept the store busy; nothing was stored, try again")
+
+        def recover(channel: Channel) -> bool:
+            return leader.recover(Transaction(channel, clock, self._options))
+
         try:
-            if self._closed:
-                raise StoreClosed("this Broker was closed: open another one")
-            return self._run(write, clock)
-        finally:
-            self._turn.release()
-
-    def close(self) -> None:
-        """Wait for the write that is running, and give the connection back."""
-        with self._turn:
-            self._closed = True
-            self._disconnect()
-
-    def pause(self, timeout: float) -> bool:
-        """Wait for the write that is running, give the connection back, and let nobody in."""
-        self._is_paused = self._turn.acquire(timeout=timeout)
-        if self._is_paused:
-            self._disconnect()
-        return self._is_paused
-
-    def resume(self) -> None:
-        """Go on after a `pause`, whether or not it succeeded."""
-        if self._is_paused:
-            self._is_paused = False
-            self._turn.release()
-
-    def forget(self) -> None:
-        """In the child of a fork: leave the parent's connection alone and start afresh."""
-        _abandoned.append((self._connection, self._channel))
-        self._connection = self._channel = None
-        self._turn = threading.Lock()
-        self._is_paused = False
-
-    def _run(self, write: Write[T], clock: LogicalClock) -> T:
-        try:
-            channel = self._channel or self._connect()
+            if self._begin(timeout_ms, recover):
+                self._run(start(), clock)
         except Exception as error:
-            self._undo(error)
-            raise
-        transaction = Transaction(channel, clock, self._options)
-        try:
-            found = write.recover(transaction)  # before BEGIN, so that it waits for no other writer
-            if found is not None:
-                return found[0]
-            channel.control("BEGIN IMMEDIATE")
-            result = write.apply(transaction)
-            _commit(channel)
-        except Refusal:
-            self._keep_clock(transaction)
-            raise
-        except BaseException as error:
-            self._undo(error)
-            raise
-        return result
-
-    def _keep_clock(self, transaction: Transaction) -> None:
-        """End the transaction of a refused operation, if it had come so far as to have one."""
-        if not in_transaction(transaction.channel.connection):
-            return
-        try:
-            if transaction.persisted_clock:
-                _commit(transaction.channel)
-            else:
-                transaction.channel.control("ROLLBACK")
-        except BaseException as error:
-            self._undo(error)
+            leader.fail(self._ours(error), error)
+        except BaseException:
+            self.disconnect()
             raise
 
-    def _undo(self, error: BaseException) -> None:
-        """Roll back, drop a connection that may be broken, and raise a driver's error as ours."""
-        channel = self._channel
-        if channel is not None and in_transaction(channel.connection):
-            with contextlib.suppress(Exception):
-                channel.control("ROLLBACK")
-
-        translated = as_ours(error, channel) if isinstance(error, Exception) else error
-        if not isinstance(translated, DatabaseBusy | CorruptRow):
-            self._disconnect()
-        if translated is not error:
-            raise translated from error
-
-    def _connect(self) -> Channel:
-        self._connection = self._engine.raw_connection()
-        self._channel = Channel(self._connection.dbapi_connection, self._engine.dialect.name)
-        return self._channel
-
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """Let go of the connection, and of what it has not committed; the next is another."""
         connection, channel = self._connection, self._channel
         self._connection = self._channel = None
-        if channel is not None:  # a cursor that a traceback keeps alive would keep the file open
+        if channel is not None:
             with contextlib.suppress(Exception):
-                channel.close()
+                channel.control("ROLLBACK")
+            with contextlib.suppress(Exception):
+                channel.close()  # a cursor that a traceback keeps alive would keep the file open
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.invalidate()
 
+    def forget(self) -> None:
+        """In the child of a fork: leave the parent's connection alone."""
+        _abandoned.append((self._connection, self._channel))
+        self._connection = self._channel = None
 
-def _commit(channel: Channel) -> None:
-    try:
-        channel.control("COMMIT")
-    except Exception as error:
-        raise translate_commit(error) from error
+    # ------------------------------------------------------------------------------ the connection
+
+    def _connect(self) -> Channel:
+        self._connection = self._engine.raw_connection()
+        self._channel = Channel(self._connection.dbapi_connection, self._engine.dialect.name)
+        _be_patient(self._channel, 0)  # so that a busy database is noticed before it is waited for
+        return self._channel
+
+    def _begin(self, timeout_ms: int, recover: Callable[[Channel], bool]) -> bool:
+        """BEGIN IMMEDIATE, unless the database is busy and `recover` finds another way."""
+        channel = self._channel or self._connect()
+        try:
+            channel.control("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not isinstance(as_ours(error, channel), DatabaseBusy):
+                raise
+        else:
+            return True
+
+        _be_patient(channel, timeout_ms)
+        try:
+            if recover(channel):
+                return False
+            channel.control("BEGIN IMMEDIATE")
+            return True
+        finally:
+            _be_patient(channel, 0)
+
+    def _ours(self, error: Exception) -> Exception:
+        """What to tell the caller of a failure; a connection that may be broken is let go of."""
+        ours = as_ours(error, self._channel)
+        if not isinstance(ours, DatabaseBusy | CorruptRow):
+            self.disconnect()
+        return ours
+
+    # ----------------------------------------------------------------------------- the transaction
+
+    def _run(self, group: Group, clock: LogicalClock) -> None:
+        has_savepoints = False
+        while group:
+            channel = cast(Channel, self._channel)  # of the transaction that has begun
+            transaction = Transaction(channel, clock, self._options, has_savepoints=has_savepoints)
+            group = self._try(group, transaction)
+            has_savepoints = True
+
+    def _try(self, group: Group, transaction: Transaction) -> Group:
+        """Do a group's writes and commit them; those to be done again, for which it has begun."""
+        for pending in group:
+            try:
+                pending.apply(transaction)
+            except Spoilt:
+                return self._start_over(group)
+            if pending.error is not None and not self._survives(pending, transaction):
+                return self._start_over([each for each in group if each is not pending])
+        self._commit(group, transaction.channel)
+        return ()
+
+    def _survives(self, failed: Pending[Any], transaction: Transaction) -> bool:
+        """Settle a write that has failed, unless it was refused; whether the others can go on."""
+        error = failed.error
+        if error is None or isinstance(error, Refusal):
+            return True
+        ours = self._ours(error) if isinstance(error, _OF_THE_DATABASE) else error
+        failed.fail(ours, error)
+        return (
+            transaction.has_savepoints
+            and self._channel is transaction.channel
+            and in_transaction(transaction.channel.connection)
+        )
+
+    def _start_over(self, rest: Group) -> Group:
+        """Undo everything and begin anew for `rest`; those for whom that succeeded."""
+        try:
+            if self._channel is not None and in_transaction(self._channel.connection):
+                self._channel.control("ROLLBACK")
+            if rest:
+                self._begin(self._options.busy_timeout_ms, lambda _channel: False)
+        except Exception as error:
+            for each in rest:
+                each.fail(self._ours(error), error)
+            return ()
+        return rest
+
+    def _commit(self, group: Group, channel: Channel) -> None:
+        unsettled = [each for each in group if not each.is_settled]
+        try:
+            channel.control("COMMIT" if unsettled else "ROLLBACK")
+        except BaseException as error:
+            for each in unsettled:
+                each.fail(translate_commit(error), error)
+            self.disconnect()
+            if not isinstance(error, Exception):
+                raise
+        for each in unsettled:
+            each.is_settled = True
+
+
+def _be_patient(channel: Channel, timeout_ms: int) -> None:
+    """How long the connection waits for others, from now on."""
+    channel.control(f"PRAGMA busy_timeout={timeout_ms:d}")

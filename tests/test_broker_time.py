@@ -24,8 +24,6 @@ from broker.errors import (
     SchemaError,
     StaleLease,
 )
-from broker.leases import acquire as acquire_operation
-from broker.transaction import Write
 from tests.support import (
     ManualClock,
     acquire,
@@ -240,17 +238,10 @@ def _commit(**changes: Any) -> Operation:
     return lambda store: store.commit(request | changes)
 
 
-def _found_in_the_transaction(store: Broker) -> object:
-    """As when another process records the receipt after this one has looked for it."""
-    request = {"actorId": "actor", "streamId": "stream", "holderId": "holder", "ttlMs": 60_000}
-    return store._write(Write(acquire_operation(request, "acquired").apply))
-
-
 ADVANCING: dict[str, tuple[Operation, type[BrokerError] | None]] = {
     "acquire": (_acquire(actorId="b", streamId="t"), None),
     "acquire, refused": (_acquire(), LeaseUnavailable),
     "acquire, too long": (_acquire(ttlMs=MAX_SAFE_INTEGER), InvalidRequest),
-    "receipt found inside": (_found_in_the_transaction, None),
     "heartbeat": (
         lambda store: store.heartbeat_lease({"actorId": "actor", "lease": LEASE, "ttlMs": 9}),
         None,

@@ -126,8 +126,8 @@ def test_who_waited_for_a_store_that_was_closed_is_told_and_opens_nothing(
 def test_a_write_that_begins_to_wait_before_close_gets_no_connection_after_it(
     store: Broker, path: Path
 ) -> None:
-    # The turn is what a waiting write gets when `close` is through.
-    store._connections._writer.close()
+    # The write has seen an open store, and finds the queue closed.
+    store._connections.writes.close()
     with pytest.raises(StoreClosed):
         acquire(store)
     assert rows(path, "SELECT * FROM actor_leases") == []

@@ -58,7 +58,7 @@ def test_a_child_of_a_fork_in_the_middle_of_a_read_is_told_to_open_anew(
             acquire(store)
 
     with open_store(path, clock, busy_timeout_ms=20) as store:
-        assert store._read(lambda _transaction: in_child(child)) == 0
+        assert store._read(lambda: lambda _transaction: in_child(child)) == 0
         assert acquire(store).epoch == 1
 
 

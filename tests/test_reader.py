@@ -80,7 +80,7 @@ def test_a_read_that_is_running_when_the_store_closes_gives_its_connection_back(
         return "read"
 
     answers: list[str] = []
-    reading = threading.Thread(target=lambda: answers.append(store._read(slow)))
+    reading = threading.Thread(target=lambda: answers.append(store._read(lambda: slow)))
     reading.start()
     assert inside.wait(10)
     store.close()

@@ -223,10 +223,10 @@ def test_a_receipt_that_appears_after_the_first_look_is_found_in_the_transaction
     first = mutate(store, "lease.acquire")
     before = contents(path)
     late = acquire_operation(ACQUIRE, "r")
-    assert store._write(Write(late.apply)) == first
+    assert store._write(lambda: Write(late.apply)) == first
     other = acquire_operation(ACQUIRE | {"ttlMs": 1}, "r")
     with expect_refusal(IdempotencyConflict, requestId="r", method="lease.acquire"):
-        store._write(Write(other.apply))
+        store._write(lambda: Write(other.apply))
     assert contents(path) == before
 
 
@@ -337,7 +337,7 @@ def test_a_receipt_that_holds_no_lease_is_named(store: Broker, path: Path, text:
         other.execute("UPDATE mutation_receipts SET response_json = ?", (text,))
     look: list[Callable[[], object]] = [
         lambda: mutate(store, "lease.acquire"),
-        lambda: store._write(Write(acquire_operation(ACQUIRE, "r").apply)),
+        lambda: store._write(lambda: Write(acquire_operation(ACQUIRE, "r").apply)),
     ]
     for find in look:
         with expect_refusal(CorruptRow, table="mutation_receipts", row="r", column="response_json"):

@@ -202,7 +202,7 @@ def test_b03b_a_read_in_the_middle_blocks_no_writer(store: Broker, path: Path) -
             other.execute("UPDATE metadata SET value = value")
         return True
 
-    assert store._read(read)
+    assert store._read(lambda: read)
 
 
 MARK_ALL = """

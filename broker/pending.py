@@ -1,0 +1,96 @@
+"""A write on its way: it waits for its turn, is started, and has an outcome."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from time import monotonic
+from typing import Generic, TypeVar, cast
+
+from broker.errors import Refusal
+from broker.transaction import Conflict, Spoilt, Transaction, Write
+
+T = TypeVar("T")
+
+_TO_BE_EXPLAINED = (sqlite3.IntegrityError, Conflict)
+
+
+class Pending(Generic[T]):
+    """One write, and the thread that asked for it and waits.
+
+    `deadline` (of `time.monotonic`) is until when it may wait to be started. `is_leading` says that
+    it is to lead the next group, or has; `is_settled` that it has its outcome.
+    """
+
+    __slots__ = ("_gate", "_result", "deadline", "error", "is_leading", "is_settled", "write")
+
+    def __init__(self, write: Write[T], deadline: float) -> None:
+        self.write = write
+        self.deadline = deadline
+        self.is_leading = self.is_settled = False
+        self.error: BaseException | None = None
+        self._result: T | None = None
+        self._gate: threading.Lock | None = None
+
+    # ------------------------------------------------------------------------------- the outcome
+
+    def apply(self, transaction: Transaction) -> None:
+        """Do the write, and keep its result or its error.
+
+        Raises Spoilt where only another try, with savepoints, can tell which error it is. What is
+        caught here has no other write in its traceback, which callers may keep for long.
+        """
+        try:
+            self._result = self.write.apply(transaction)
+            self.error = None
+        except Spoilt as spoilt:
+            if isinstance(spoilt.__cause__, _TO_BE_EXPLAINED):
+                raise
+            self.error = spoilt.__cause__
+        except Exception as error:
+            self.error = error
+
+    def recover(self, transaction: Transaction) -> bool:
+        """Look for the answer to an earlier call, a refusal included; whether that settles it."""
+        try:
+            found = self.write.recover(transaction)
+        except Refusal as refusal:
+            self.fail(refusal, refusal)
+        else:
+            self.is_settled = found is not None
+            self._result = found and found[0]
+        return self.is_settled
+
+    def fail(self, error: BaseException, cause: BaseException | None = None) -> None:
+        """Let this be the outcome, because of `cause`."""
+        if cause is not error:
+            error.__cause__ = cause
+        self.error = error
+        self.is_settled = True
+
+    def outcome(self) -> T:
+        """The result, or the error, raised; to be called once."""
+        if self.error is None:
+            return cast(T, self._result)
+        error, self.error = self.error, None
+        try:
+            raise error
+        finally:
+            del error  # which its own traceback would keep alive
+
+    # ------------------------------------------------------------------------------- the waiting
+
+    def expect_to_wait(self) -> None:
+        """Get ready to be woken, before any other thread sees it."""
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def wait(self, *, patiently: bool = False) -> bool:
+        """Wait to be woken, until the deadline or, `patiently`, without one; whether it was."""
+        timeout = -1 if patiently else max(0.0, self.deadline - monotonic())
+        return cast(threading.Lock, self._gate).acquire(timeout=timeout)
+
+    def wake(self) -> None:
+        """Let the thread that waits go on, to lead or with the outcome."""
+        if self._gate is not None:
+            self._gate.release()

@@ -1,0 +1,215 @@
+"""Who writes when: requests that wait for one another share the next transaction.
+
+SQLite lets one writer in, and every COMMIT waits for the disk. So whoever comes while a transaction
+runs waits in a queue, and whoever is at its front when that ends leads the next one, on its own
+thread and for all who wait by then. A lone caller meets nobody and hands nothing over.
+
+After LevelDB's `DBImpl::Write`: leader and followers, leadership handed on by the front of the
+queue, and a light leader that is not kept by heavy followers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from time import monotonic
+from typing import Any, TypeVar
+
+from broker.clock import LogicalClock
+from broker.errors import DatabaseBusy, StoreClosed
+from broker.options import Options
+from broker.pending import Pending
+from broker.transaction import Write
+from broker.writer import Writer
+
+T = TypeVar("T")
+
+MOST_IN_A_GROUP = 64
+HEAVIEST_GROUP = 1_024 * 1_024
+MOST_BEYOND_A_LIGHT_LEADER = 128 * 1_024
+
+
+class WriteQueue:
+    """Lets the writes of any number of threads share the transactions of a `Writer`.
+
+    They run in the order in which they came. Each waits for those before it, and no longer.
+    """
+
+    def __init__(self, writer: Writer, options: Options, clock: LogicalClock) -> None:
+        self._writer = writer
+        self._capacity = options.queue_capacity
+        self._patience = options.busy_timeout_ms / 1_000
+        self._is_closed = False
+        self.start_afresh(clock)
+
+    def start_afresh(self, clock: LogicalClock) -> None:
+        """Begin with nobody in it; also in the child of a fork, for who waited is not there."""
+        self._writer.forget()
+        self._clock = clock
+        self._waiting: deque[Pending[Any]] = deque()
+        self._state = threading.Lock()
+        self._nobody_leads = threading.Condition(self._state)
+        self._is_led = self._is_paused = False
+
+    def run(self, write: Write[T]) -> T:
+        """Do a write and commit it, with others; its own result, or its own error, raised.
+
+        Raises DatabaseBusy for a full queue, and when other threads or processes do not let it
+        start within the busy timeout; StoreClosed once the store is closed. Nothing was stored
+        then. One that is interrupted while it waits was not done either, unless it was started:
+        then its repetition by message id or request id gets the recorded result.
+        """
+        pending = Pending(write, self.deadline())
+        if self.enter(pending) or self._wait(pending):
+            self.lead(pending)
+        return pending.outcome()
+
+    def deadline(self) -> float:
+        """Until when a write that comes now may wait to be started."""
+        return monotonic() + self._patience
+
+    def enter(self, pending: Pending[Any]) -> bool:
+        """Put a write into the queue; whether it is now to be led. Raises as `run`."""
+        with self._state:
+            if self._is_closed:
+                raise _closed()
+            if len(self._waiting) >= self._capacity:
+                raise DatabaseBusy(
+                    f"{len(self._waiting)} writes wait already, which is the queue_capacity;"
+                    " nothing was stored, try again"
+                )
+            self._waiting.append(pending)
+            if self._is_led or self._is_paused:
+                pending.expect_to_wait()
+                return False
+            self._is_led = pending.is_leading = True
+            return True
+
+    def withdraw(self, pending: Pending[Any]) -> bool:
+        """Take a write out of the queue; whether it was there, and not to be led yet."""
+        with self._state:
+            if pending.is_leading or pending not in self._waiting:
+                return False
+            self._waiting.remove(pending)
+            return True
+
+    def abandon(self, pending: Pending[Any]) -> None:
+        """Forget a write that nobody waits for any more, unless it was started."""
+        if not self.withdraw(pending) and pending.is_leading:
+            self._leave(pending, [])
+
+    def lead(self, pending: Pending[Any]) -> None:
+        """Run the front of the queue, which `pending` is, and let the next one lead.
+
+        To be called once for each write that `enter` or `wake` says is to be led.
+        """
+        group: list[Pending[Any]] = []
+        try:
+            timeout_ms = max(0, int((pending.deadline - monotonic()) * 1_000))
+            self._writer.run(pending, lambda: self._start(group), self._clock, timeout_ms)
+        finally:
+            self._leave(pending, group)
+
+    # ------------------------------------------------------------------------- its ends, and forks
+
+    def close(self) -> None:
+        """Refuse those who wait, and wait for the group that is running. Can be repeated."""
+        with self._state:
+            self._is_closed = True
+            refused = self._refuse_waiting()
+            self._nobody_leads.wait_for(lambda: not self._is_led)
+            self._writer.disconnect()
+        for each in refused:
+            each.wake()
+
+    def pause(self, timeout: float) -> bool:
+        """Let no group start, and wait for the one that is running; whether it has ended."""
+        with self._state:
+            self._is_paused = True
+            if not self._nobody_leads.wait_for(lambda: not self._is_led, timeout):
+                return False
+            self._writer.disconnect()
+            return True
+
+    def resume(self) -> None:
+        """Go on after a `pause`, whether or not it succeeded."""
+        with self._state:
+            self._is_paused = False
+            following = None if self._is_led else self._next()
+        if following is not None:
+            following.wake()
+
+    # ---------------------------------------------------------------------------------- one's turn
+
+    def _wait(self, pending: Pending[Any]) -> bool:
+        """Wait until a write is settled, or is to be led by this thread; whether it is the latter."""
+        is_too_late = False
+        try:
+            if not pending.wait():
+                is_too_late = self.withdraw(pending)
+                if not is_too_late:
+                    pending.wait(patiently=True)  # it was started, or is to be led
+        except BaseException:  # an interrupt
+            self.abandon(pending)
+            raise
+        if is_too_late:
+            raise DatabaseBusy("other threads kept the store busy; nothing was stored, try again")
+        return pending.is_leading
+
+    def _start(self, group: list[Pending[Any]]) -> list[Pending[Any]]:
+        """Fill a group from the front of the queue; who is in it can no longer be withdrawn."""
+        with self._state:
+            weight = self._take(group)
+            is_light = weight <= MOST_BEYOND_A_LIGHT_LEADER
+            most = weight + MOST_BEYOND_A_LIGHT_LEADER if is_light else HEAVIEST_GROUP
+            while self._waiting and len(group) < MOST_IN_A_GROUP:
+                weight += self._waiting[0].write.weight
+                if weight > most:
+                    break
+                self._take(group)
+        return group
+
+    def _take(self, group: list[Pending[Any]]) -> int:
+        first = self._waiting.popleft()
+        group.append(first)
+        return first.write.weight
+
+    def _leave(self, leader: Pending[Any], group: list[Pending[Any]]) -> None:
+        """Hand leadership on, and wake those of a group that are settled; others wait again."""
+        with self._state:
+            if not group:
+                self._waiting.popleft()  # the leader, for which there was no transaction
+            # Those of a leader that was interrupted: it is no business of theirs.
+            undone = [each for each in group if not each.is_settled and each is not leader]
+            self._waiting.extendleft(reversed(undone))
+            refused = self._refuse_waiting() if self._is_closed else []
+            following = self._next()
+        if following is not None:
+            following.wake()  # first, so that its transaction runs while the others wake up
+        for each in group:
+            if each is not leader and each.is_settled:
+                each.wake()
+        for each in refused:
+            each.wake()
+
+    def _next(self) -> Pending[Any] | None:
+        """Who leads now, if anybody waits and may."""
+        self._is_led = bool(self._waiting) and not self._is_paused
+        if not self._is_led:
+            self._nobody_leads.notify_all()
+            return None
+        following = self._waiting[0]
+        following.is_leading = True
+        return following
+
+    def _refuse_waiting(self) -> list[Pending[Any]]:
+        """Settle those who have not been started; they are to be woken."""
+        refused = [each for each in self._waiting if not each.is_leading]
+        for each in refused:
+            each.fail(_closed())
+            self._waiting.remove(each)
+        return refused
+
+
+def _closed() -> StoreClosed:
+    return StoreClosed("this Broker was closed; nothing was stored: open another one")
