@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -71,6 +72,28 @@ def measured(path: Path, kind: Kind = PLAIN) -> Iterator[Measured]:
         requests = Requests(lease, kind)
         broker.commit(requests.next())
         yield Measured(path, broker, requests)
+
+
+@contextmanager
+def crowded(path: Path, callers: int) -> Iterator[tuple[Broker, list[Requests]]]:
+    """A fresh database with a stream for each caller: a lease that does not end, a first commit."""
+    numbers = itertools.count(1)
+    with Broker.open(f"sqlite:///{path}", options=ticking_options()) as broker:
+        crowd = []
+        for number in range(callers):
+            name = f"{number:04d}"
+            lease = broker.acquire_lease(
+                {
+                    "actorId": f"actor-{name}",
+                    "streamId": f"stream-{name}",
+                    "holderId": "bench",
+                    "ttlMs": FOREVER_MS,
+                }
+            )
+            requests = Requests(lease, numbers=numbers)
+            broker.commit(requests.next())
+            crowd.append(requests)
+        yield broker, crowd
 
 
 @contextmanager

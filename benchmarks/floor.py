@@ -19,10 +19,12 @@ from benchmarks.workload import Ready
 Row = tuple[Any, ...]
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, patience_s: int = 5) -> sqlite3.Connection:
     """A connection with the pragmas of the store's own, on which nothing begins by itself."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=5)
-    for pragma in ("busy_timeout=5000", "synchronous=FULL", "foreign_keys=ON", "journal_mode=WAL"):
+    connection = sqlite3.connect(
+        path, isolation_level=None, timeout=patience_s, check_same_thread=False
+    )
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", "journal_mode=WAL"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Literal, TypeVar
@@ -56,6 +56,14 @@ class Figure:
         return form | {name: round(value, 3) for name, value in self.more.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Operations of several callers at once: from first to last, and each; in nanoseconds."""
+
+    elapsed: int
+    spent: list[int]
+
+
 # ----------------------------------------------------------------------------------------- timing
 
 
@@ -70,13 +78,13 @@ def timed(operation: Callable[[T], object], inputs: Iterable[T]) -> list[int]:
 
 
 def alternate(
-    contestants: Mapping[str, Callable[[], list[int]]], rounds: int, rng: random.Random
-) -> dict[str, Rounds]:
+    contestants: Mapping[str, Callable[[], T]], rounds: int, rng: random.Random
+) -> dict[str, list[T]]:
     """Let each contestant do a block of work in each round, in another order every time.
 
     A round that does not count goes first: it compiles statements and fills caches.
     """
-    samples: dict[str, Rounds] = {name: [] for name in contestants}
+    samples: dict[str, list[T]] = {name: [] for name in contestants}
     for name in contestants:
         contestants[name]()
     for _ in range(rounds):
@@ -97,6 +105,17 @@ def p99_us(rounds: Rounds) -> float:
     """The 99th percentile of all operations, in microseconds: mostly the log's checkpoints."""
     ordered = sorted(_all(rounds))
     return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] / 1_000
+
+
+def median_rate(bursts: Sequence[Burst]) -> float:
+    """The median of the bursts' operations a second."""
+    return statistics.median(len(burst.spent) / burst.elapsed * 1e9 for burst in bursts)
+
+
+def percentile_us(bursts: Sequence[Burst], part: float) -> float:
+    """Below which a part of all operations lies, in microseconds; 1 is the longest."""
+    ordered = sorted(_all([burst.spent for burst in bursts]))
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))] / 1_000
 
 
 def mean_us(rounds: Rounds) -> float:

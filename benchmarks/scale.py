@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Scale:
     """The sizes of one run.
 
-    `rounds` times `block` is how often a short operation is measured. `small` and `large` are the
+    `rounds` times `block` is how often a short operation is measured. `callers` threads and `tasks`
+    tasks do `burst` commits each, or about as many in all, `burst_rounds` times. `small` and `large` are the
     numbers of the commits that growth compares, `journals` the events of the databases that are
     opened, migrated and checked.
     """
@@ -19,6 +20,10 @@ class Scale:
     bulk_rounds: int
     bulk_events: int
     page_events: int
+    callers: int
+    tasks: int
+    burst: int
+    burst_rounds: int
     small: int
     large: int
     growth_rounds: int
@@ -34,6 +39,10 @@ QUICK = Scale(
     bulk_rounds=11,
     bulk_events=1_000,
     page_events=128,
+    callers=32,
+    tasks=200,
+    burst=20,
+    burst_rounds=7,
     small=1_000,
     large=50_000,
     growth_rounds=7,
@@ -49,8 +58,12 @@ FULL = Scale(
     bulk_rounds=40,
     bulk_events=1_000,
     page_events=128,
+    callers=32,
+    tasks=200,
+    burst=40,
+    burst_rounds=21,
     small=1_000,
-    large=50_000,
+    large=200_000,
     growth_rounds=9,
     growth_block=200,
     random_ids=True,
@@ -64,6 +77,10 @@ TINY = Scale(
     bulk_rounds=2,
     bulk_events=5,
     page_events=4,
+    callers=3,
+    tasks=5,
+    burst=10,
+    burst_rounds=2,
     small=10,
     large=40,
     growth_rounds=2,

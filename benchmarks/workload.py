@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -116,12 +116,17 @@ RUNTIME_EVENT = Kind("domain.event", runtime_event)
 
 @dataclass(slots=True)
 class Requests:
-    """The commits of one stream, one after another, each expecting what the last one left."""
+    """The commits of one stream, one after another, each expecting what the last one left.
+
+    Streams that share `numbers` never draw the same id.
+    """
 
     lease: Lease
     kind: Kind = PLAIN
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     number: int = 0
     revision: int = 0
+    first_event_id: str = ""
     credential: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,19 +134,27 @@ class Requests:
 
     def next(self, events: int = 1) -> Request:
         """A commit of some events of 1 KiB, an outbox message and a projection."""
-        self.number += 1
+        self.number = next(self.numbers)
         drawn = self.kind.ids(self.number)
+        self.first_event_id = self.first_event_id or f"e-{drawn}-0"
+        stream_id = self.lease.stream_id
         request = {
             "messageId": f"m-{drawn}",
-            "actorId": ACTOR,
-            "streamId": STREAM,
+            "actorId": self.lease.actor_id,
+            "streamId": stream_id,
             "lease": self.credential,
             "expectedRevision": self.revision,
             "events": [self._event(f"e-{drawn}-{index}", index) for index in range(events)],
             "outbox": [self._message(drawn)],
-            "projections": [{"projectionId": f"{STREAM}:state", "value": {"at": self.revision}}],
+            "projections": [{"projectionId": f"{stream_id}:state", "value": {"at": self.revision}}],
         }
         self.revision += events
+        return request
+
+    def unused(self) -> Request:
+        """A commit that the stream will not have had, for it is to be refused."""
+        request = self.next()
+        self.revision = request["expectedRevision"]
         return request
 
     def _event(self, event_id: str, index: int) -> dict[str, Any]:
@@ -171,19 +184,24 @@ class Ready(NamedTuple):
     outbox: tuple[Any, ...]
     projection: tuple[str, str, int, str, int]
 
+    def at_any_cursor(self) -> Ready:
+        """The same where others write too: SQLite gives each event the next cursor."""
+        return self._replace(events=[(*event[:-1], None) for event in self.events])
+
 
 def ready(request: Request, now: int) -> Ready:
     """What the store would bind for this request at `now`, if it is the only stream there is."""
     commit = prepare(request, PAGE_MAX_BYTES)
     sent = commit.request
+    stream_id = sent.stream_id
     revision = sent.expected_revision + len(sent.events)
     message, projection = commit.outbox[0], commit.projections[0]
-    workspace_id = workspace_of(sent.events[0].payload, STREAM)
+    workspace_id = workspace_of(sent.events[0].payload, stream_id)
     return Ready(
-        look=(sent.message_id, ACTOR, STREAM),
+        look=(sent.message_id, sent.actor_id, stream_id),
         clock=(str(now),),
-        stream=(revision, now, workspace_id, STREAM),
-        inbox=(sent.message_id, commit.request_hash, STREAM, revision, _result(sent, now), now),
+        stream=(revision, now, workspace_id, stream_id),
+        inbox=(sent.message_id, commit.request_hash, stream_id, revision, _result(sent, now), now),
         events=_event_rows(commit, now),
         outbox=(
             message.outbox_id,
@@ -194,7 +212,7 @@ def ready(request: Request, now: int) -> Ready:
             now,
             now,
         ),
-        projection=(projection.projection_id, STREAM, revision, commit.values[0], now),
+        projection=(projection.projection_id, stream_id, revision, commit.values[0], now),
     )
 
 
@@ -202,7 +220,7 @@ def _event_rows(commit: PreparedCommit, now: int) -> list[tuple[Any, ...]]:
     sent = commit.request
     own = (sent.lease.epoch, now, None, None, None)
     return [
-        (event.event_id, sent.message_id, STREAM, at, event.event_type, text, *own, at)
+        (event.event_id, sent.message_id, sent.stream_id, at, event.event_type, text, *own, at)
         for at, event, text in zip(
             itertools.count(sent.expected_revision + 1), sent.events, commit.payloads, strict=False
         )
