@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from rich.table import Table
 from benchmarks import suite
 from benchmarks.fidelity import Inconsistent
 from benchmarks.measure import Figure, Unit
+from benchmarks.optional import NotInstalled
 from benchmarks.scale import FULL, QUICK, Scale
 
 app = typer.Typer(add_completion=False)
@@ -26,15 +28,22 @@ _UNITS: dict[Unit, str] = {"us": "µs", "ms": "ms", "per_s": "/s", "mib": "MiB"}
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; under 45 s.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", help="Measure and draw the plots only, into here.")
+    ] = None,
 ) -> None:
-    """Measure the store against plain sqlite3.
+    """Measure the store against plain sqlite3; without --quick, against its peers too.
 
     Exit code 0 also when a target is missed, for machines are noisy; 1 when a check of consistency
     fails, for then the figures mean nothing.
     """
     started = time.monotonic()
+    scale = QUICK if quick else FULL
+    if plots is not None:
+        _draw(scale, plots)
+        return
     try:
-        report = _run(QUICK if quick else FULL)
+        report = _run(scale)
     except Inconsistent as fault:
         Console(stderr=True, highlight=False).print(
             f"[red]inconsistent:[/] {fault}", soft_wrap=True
@@ -46,6 +55,15 @@ def main(
         print(json.dumps(form, indent=2))
     else:
         _print(report, seconds)
+
+
+def _draw(scale: Scale, results: Path) -> None:
+    try:
+        for path in suite.draw(scale, results):
+            print(path)
+    except NotInstalled as fault:
+        Console(stderr=True, highlight=False).print(str(fault), soft_wrap=True)
+        raise typer.Exit(1) from fault
 
 
 def _run(scale: Scale) -> suite.Report:
@@ -60,12 +78,14 @@ def _run(scale: Scale) -> suite.Report:
         def progress(step: str, steps: int) -> None:
             bar.update(task, description=step, total=steps, completed=next(done))
 
-        return suite.run(scale, progress)
+        return suite.run(scale, progress, with_peers=scale is FULL)
 
 
 def _print(report: suite.Report, seconds: float) -> None:
     console = Console(highlight=False)
     console.print(_table(report.figures))
+    for note in report.notes:
+        console.print(note)
     for check in report.checks:
         console.print(f"checked: {check}")
     for figure in report.missed:

@@ -20,8 +20,8 @@ from broker import IMMEDIATE, UnitOfWork, configure_engine
 from broker.clock import LogicalClock
 from broker.options import Options
 
-ONE_COMMIT_BOUND = 1.5
-BULK_BOUND = 0.35
+ONE_COMMIT_BOUND = 1.33
+BULK_BOUND = 0.45
 
 
 def figures(scale: Scale, folder: Path, rng: random.Random) -> Iterator[Figure]:

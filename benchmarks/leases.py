@@ -23,13 +23,15 @@ from broker.receipts import Receipt
 
 Request = dict[str, Any]
 
+BOUND = 1.33
+
 
 def figures(scale: Scale, folder: Path, rng: random.Random) -> Iterator[Figure]:
     """A heartbeat with a receipt, from request dict to lease, against the floor."""
     with measured(folder / "heartbeat.db") as store, raw(folder / "heartbeat-floor.db") as plain:
         contestants = {"store": _by_store(store, scale), "floor": _by_floor(plain, scale)}
         spent = alternate(contestants, scale.rounds, rng)
-    yield compare("heartbeat", "heartbeat with receipt", spent["store"], spent["floor"])
+    yield compare("heartbeat", "heartbeat with receipt", spent["store"], spent["floor"], BOUND)
 
 
 def _by_store(store: Measured, scale: Scale) -> Callable[[], list[int]]:

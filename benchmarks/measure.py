@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Literal, TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 Unit = Literal["us", "ms", "per_s", "mib"]
@@ -78,13 +79,13 @@ def timed(operation: Callable[[T], object], inputs: Iterable[T]) -> list[int]:
 
 
 def alternate(
-    contestants: Mapping[str, Callable[[], T]], rounds: int, rng: random.Random
-) -> dict[str, list[T]]:
+    contestants: Mapping[K, Callable[[], T]], rounds: int, rng: random.Random
+) -> dict[K, list[T]]:
     """Let each contestant do a block of work in each round, in another order every time.
 
     A round that does not count goes first: it compiles statements and fills caches.
     """
-    samples: dict[str, list[T]] = {name: [] for name in contestants}
+    samples: dict[K, list[T]] = {name: [] for name in contestants}
     for name in contestants:
         contestants[name]()
     for _ in range(rounds):

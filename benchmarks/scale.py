@@ -12,7 +12,7 @@ class Scale:
     `rounds` times `block` is how often a short operation is measured. `callers` threads and `tasks`
     tasks do `burst` commits each, or about as many in all, `burst_rounds` times. `small` and `large` are the
     numbers of the commits that growth compares, `journals` the events of the databases that are
-    opened, migrated and checked.
+    opened, migrated and checked; `curve_callers` and `curve_sizes` the points of the plots.
     """
 
     rounds: int
@@ -31,6 +31,8 @@ class Scale:
     random_ids: bool
     journals: tuple[int, int]
     openings: int
+    curve_callers: tuple[int, ...]
+    curve_sizes: tuple[int, ...]
 
 
 QUICK = Scale(
@@ -50,6 +52,8 @@ QUICK = Scale(
     random_ids=False,
     journals=(10_000, 100_000),
     openings=3,
+    curve_callers=(1, 4, 32),
+    curve_sizes=(1_000, 10_000, 50_000),
 )
 
 FULL = Scale(
@@ -69,6 +73,8 @@ FULL = Scale(
     random_ids=True,
     journals=(10_000, 1_000_000),
     openings=9,
+    curve_callers=(1, 2, 4, 8, 16, 32, 64),
+    curve_sizes=(1_000, 10_000, 50_000, 200_000),
 )
 
 TINY = Scale(
@@ -88,4 +94,6 @@ TINY = Scale(
     random_ids=True,
     journals=(20, 40),
     openings=1,
+    curve_callers=(1, 2),
+    curve_sizes=(10, 40),
 )

@@ -6,41 +6,48 @@ import platform
 import random
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks import commits, fidelity, growth, leases, opening, reads
+from benchmarks import callers, commits, curves, fidelity, growth, leases, opening, peers, reads
 from benchmarks.measure import Figure
 from benchmarks.scale import Scale
 
 #: Is told which step begins, of how many.
 Progress: TypeAlias = Callable[[str, int], None]
 
+Scenario: TypeAlias = Callable[[Scale, Path, random.Random], Iterable[Figure]]
+
 CHECKS: dict[str, Callable[[Path], str]] = {
     "checking the floor": fidelity.check_floor,
     "checking the filling": fidelity.check_filled,
     "checking that reads do not write": fidelity.check_reads,
 }
-SCENARIOS: dict[str, Callable[[Scale, Path, random.Random], Iterable[Figure]]] = {
+SCENARIOS: dict[str, Scenario] = {
     "commits": commits.figures,
     "commits of runtime events": commits.runtime_event_figures,
     "commits of many events": commits.bulk_figures,
     "pages": reads.figures,
     "heartbeats": leases.figures,
+    "many callers": callers.figures,
+    "many callers, some refused": callers.refusal_figures,
     "growth": growth.figures,
     "opening, migrating, checking": opening.figures,
 }
+PEERS: dict[str, Scenario] = {"peers": peers.figures}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run has found."""
+    """What a run has found; `notes` say what to know of figures that compare unlike things."""
 
     checks: list[str]
     figures: list[Figure]
+    notes: list[str]
 
     @property
     def missed(self) -> list[Figure]:
@@ -51,26 +58,46 @@ class Report:
         return {
             "versions": versions(),
             "checks": self.checks,
+            "notes": self.notes,
             "targets_met": not self.missed,
             "figures": {figure.name: figure.to_json() for figure in self.figures},
         }
 
 
-def run(scale: Scale, progress: Progress = lambda _step, _steps: None, seed: int = 1) -> Report:
+def run(
+    scale: Scale,
+    progress: Progress = lambda _step, _steps: None,
+    *,
+    with_peers: bool = False,
+    seed: int = 1,
+) -> Report:
     """Check what must be true, then measure; raises `fidelity.Inconsistent`."""
     rng = random.Random(seed)
-    steps = len(CHECKS) + len(SCENARIOS)
+    scenarios = SCENARIOS | (PEERS if with_peers else {})
+    steps = len(CHECKS) + len(scenarios)
     checks: list[str] = []
     figures: list[Figure] = []
     for title, check in CHECKS.items():
         progress(title, steps)
-        with tempfile.TemporaryDirectory(prefix="broker-benchmark-") as folder:
-            checks.append(check(Path(folder)))
-    for title, scenario in SCENARIOS.items():
+        with _folder() as folder:
+            checks.append(check(folder))
+    for title, scenario in scenarios.items():
         progress(title, steps)
-        with tempfile.TemporaryDirectory(prefix="broker-benchmark-") as folder:
-            figures.extend(scenario(scale, Path(folder), rng))
-    return Report(checks, figures)
+        with _folder() as folder:
+            figures.extend(scenario(scale, folder, rng))
+    return Report(checks, figures, peers.notes() if with_peers else [])
+
+
+def draw(scale: Scale, results: Path, seed: int = 1) -> list[Path]:
+    """Measure what the plots show and draw them; raises `optional.NotInstalled`."""
+    with _folder() as folder:
+        return curves.draw(scale, results, folder, random.Random(seed))
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="broker-benchmark-") as folder:
+        yield Path(folder)
 
 
 def versions() -> dict[str, str]:
