@@ -37,7 +37,7 @@ class Transaction:
     whoever made it is ready to roll all of it back and do it again with them: see `Spoilt`.
     """
 
-    __slots__ = ("_now", "channel", "clock", "has_savepoints", "options")
+    __slots__ = ("_now", "_persisted", "channel", "clock", "has_savepoints", "options")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Transaction:
         self.options = options
         self.has_savepoints = has_savepoints
         self._now: int | None = None
+        self._persisted: str | None = None
 
     def seen_by(self, clock: LogicalClock, options: Options) -> Transaction:
         """This transaction with other options: its time stays, if it came from such a clock."""
@@ -64,6 +65,8 @@ class Transaction:
 
     def advance(self, floor: str | None) -> int:
         """Broker time of this transaction, persisted; `floor` is the text stored until now."""
+        if floor is not None and floor == self._persisted:
+            return cast(int, self._now)
         known = parse_floor(floor)
         now = self._read_once(known)
         if now > known or floor is None:
@@ -91,8 +94,10 @@ class Transaction:
         return self._now
 
     def _persist(self, now: int) -> None:
-        if not self.channel.run(_RAISE_FLOOR, str(now)):
-            self.channel.run(_FIRST_FLOOR, str(now))
+        text = str(now)
+        if not self.channel.run(_RAISE_FLOOR, text):
+            self.channel.run(_FIRST_FLOOR, text)
+        self._persisted = text
 
 
 class Savepoint:

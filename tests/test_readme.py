@@ -18,7 +18,7 @@ PYTHON_EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 SHELL_EXAMPLES = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
 COMMANDS = [example for example in SHELL_EXAMPLES if "uv run" not in example]
 
-SAID = (["mail {'to': 'ann'}", "'stale_lease'"], ["['placed']"])
+SAID = (["mail {'to': 'ann'}", "'stale_lease'"], ["True", "started"], ["['placed']"])
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -30,8 +30,8 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_there_is_an_example_for_each_of_the_three_doors() -> None:
-    assert len(PYTHON_EXAMPLES) == 2
+def test_there_is_an_example_for_each_of_the_four_doors() -> None:
+    assert len(PYTHON_EXAMPLES) == 3
     assert len(COMMANDS) == 2
 
 
