@@ -67,13 +67,20 @@ def encode(value: object) -> Encoded:
     return Encoded(stored.decode(), exact)
 
 
-def encode_all(values: list[Any]) -> list[Encoded]:
-    """`encode` for each of the values; most of the time they can be looked over all at once."""
-    with suppress(orjson.JSONEncodeError):
+def encode_all(values: list[Any]) -> tuple[list[str], list[Any]]:
+    """`encode` for all the values: their stored texts, and what is embeddable for each.
+
+    Most of the time the values can be looked over all at once.
+    """
+    try:
         texts = [orjson.dumps(value, option=_STORED).decode() for value in values]
-        if _are_plain(values) and all(map(str.isascii, texts)):
-            return list(map(Encoded, texts, values))
-    return [encode(value) for value in values]
+        are_exact = _are_plain(values) and all(map(str.isascii, texts))
+    except orjson.JSONEncodeError:
+        are_exact = False
+    if are_exact:
+        return texts, values
+    encoded = [encode(value) for value in values]
+    return [each.stored for each in encoded], [each.embeddable for each in encoded]
 
 
 def canonical_of(form: object) -> bytes:
@@ -91,7 +98,12 @@ def canonical(value: object) -> bytes:
 
 def digest(canonical: bytes) -> str:
     """The SHA-256 of canonical bytes, in lower-case hex."""
-    return hashlib.sha256(canonical).hexdigest()
+    hashed = _SHA_256.copy()  # less work than to have OpenSSL look the algorithm up
+    hashed.update(canonical)
+    return hashed.hexdigest()
+
+
+_SHA_256 = hashlib.sha256()
 
 
 def decode(text: str | bytes) -> Json:
@@ -147,21 +159,22 @@ _ASTRAL_KEY = re.compile(rb'[\xf0-\xf4](?:[^"\\\xf0-\xf4]|\\.)*+":')
 
 def _are_plain(values: list[Any]) -> bool:
     """Whether the values are JSON that orjson, having written it, has written as RFC 8785."""
-    level: list[Any] = [values]
+    level = values
     depth = 0
     while level:
-        if depth > MAX_DEPTH:
+        if depth == MAX_DEPTH:  # anything but leaves would be too deep; whoever is exact will know
             return False
-        deeper = []
-        for container in level:
-            for item in container.values() if type(container) is dict else container:
-                kind = type(item)
-                if kind in _LEAVES:
-                    continue
-                if kind is dict or kind is list:
-                    deeper.append(item)
-                elif kind is not float or not _LEAST <= abs(item) < _MOST or item.is_integer():
-                    return False
+        deeper: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind in _LEAVES:
+                continue
+            if kind is dict:
+                deeper += item.values()
+            elif kind is list:
+                deeper += item
+            elif kind is not float or not _LEAST <= abs(item) < _MOST or item.is_integer():
+                return False
         level = deeper
         depth += 1
     return True

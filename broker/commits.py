@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from broker.canonical import Encoded, canonical_of, digest
+from broker.canonical import canonical_of, digest
 from broker.clock import MAX_SAFE_INTEGER
 from broker.errors import IdempotencyConflict, InvalidRequest
 from broker.events import MOST_EVENT_BYTES_BESIDES_PAYLOAD, event_bytes
@@ -60,21 +60,20 @@ def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
     An event that would not fit into a page of `page_max_bytes` is refused: no reader could get it.
     A time that is not known yet counts as long as any can be.
     """
-    request, encoded = validate_and_encode(CommitRequest, given)
-    ends = len(request.events), len(request.events) + len(request.outbox or ())
-    last = ends[1] + len(request.projections or ())
-    payloads, outbox_payloads = encoded[: ends[0]], encoded[ends[0] : ends[1]]
-    values, reply = encoded[ends[1] : last], encoded[last:]
+    request, texts, embeddable = validate_and_encode(CommitRequest, given)
+    outbox_at = len(request.events)
+    projections_at = outbox_at + len(request.outbox or ())
+    reply_at = projections_at + len(request.projections or ())
 
-    texts = [payload.stored for payload in payloads]
-    _require_readable(request, texts, page_max_bytes)
+    payloads = texts[:outbox_at]
+    _require_readable(request, payloads, page_max_bytes)
     return PreparedCommit(
         request,
-        digest(_canonical(request, payloads, outbox_payloads, values, reply)),
-        texts,
-        [payload.stored for payload in outbox_payloads],
-        [value.stored for value in values],
-        reply[0].stored if reply else None,
+        digest(_canonical(request, iter(embeddable))),
+        payloads,
+        texts[outbox_at:projections_at],
+        texts[projections_at:reply_at],
+        texts[reply_at] if reply_at < len(texts) else None,
         # Judged now, as it is encoded now: the caller may change the payload while a writer waits.
         [claim for event in request.events if (claim := claim_of(event.payload))],
     )
@@ -122,48 +121,33 @@ def _require_unique(field: str, ids: list[str]) -> None:
 # --------------------------------------------------------------------------- the hash of a request
 
 
-def _canonical(
-    request: CommitRequest,
-    payloads: list[Encoded],
-    outbox_payloads: list[Encoded],
-    values: list[Encoded],
-    reply: list[Encoded],
-) -> bytes:
+def _canonical(request: CommitRequest, values: Iterator[Any]) -> bytes:
     """Canonical JSON of the request without `lease` and `committedAt`.
 
-    JSON values go in as they were encoded already. Names and ids need no more care than this, for
-    names are ASCII and ids hold no lone surrogate.
+    Its JSON values go in as `values` has them, encoded already, in the order of the fields. Names
+    and ids need no more care than this, for names are ASCII and ids hold no lone surrogate.
     """
     form: dict[str, Any] = {
         "messageId": request.message_id,
         "actorId": request.actor_id,
         "streamId": request.stream_id,
         "expectedRevision": request.expected_revision,
-        "events": [
-            _event_form(event, payload)
-            for event, payload in zip(request.events, payloads, strict=True)
-        ],
+        "events": list(map(_event_form, request.events, values)),
     }
     if request.outbox is not None:
-        form["outbox"] = [
-            _outbox_form(message, payload)
-            for message, payload in zip(request.outbox, outbox_payloads, strict=True)
-        ]
+        form["outbox"] = list(map(_outbox_form, request.outbox, values))
     if request.projections is not None:
-        form["projections"] = [
-            {"projectionId": each.projection_id, "value": value.embeddable}
-            for each, value in zip(request.projections, values, strict=True)
-        ]
+        form["projections"] = list(map(_projection_form, request.projections, values))
     if request.inbox_result is not ABSENT:
-        form["inboxResult"] = reply[0].embeddable
+        form["inboxResult"] = next(values)
     return canonical_of(form)
 
 
-def _event_form(event: NewEvent, payload: Encoded) -> dict[str, Any]:
+def _event_form(event: NewEvent, payload: Any) -> dict[str, Any]:
     form: dict[str, Any] = {
         "eventId": event.event_id,
         "eventType": event.event_type,
-        "payload": payload.embeddable,
+        "payload": payload,
     }
     if event.occurred_at is not None:
         form["occurredAt"] = event.occurred_at
@@ -176,14 +160,18 @@ def _event_form(event: NewEvent, payload: Encoded) -> dict[str, Any]:
     return form
 
 
-def _outbox_form(message: NewOutboxMessage, payload: Encoded) -> dict[str, Any]:
+def _outbox_form(message: NewOutboxMessage, payload: Any) -> dict[str, Any]:
     form: dict[str, Any] = {
         "outboxId": message.outbox_id,
         "destination": message.destination,
-        "payload": payload.embeddable,
+        "payload": payload,
     }
     if message.event_id is not None:
         form["eventId"] = message.event_id
     if message.available_at is not None:
         form["availableAt"] = message.available_at
     return form
+
+
+def _projection_form(projection: NewProjection, value: Any) -> dict[str, Any]:
+    return {"projectionId": projection.projection_id, "value": value}

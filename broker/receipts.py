@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, bindparam, delete, func, insert, literal_column, select
 
-from broker.canonical import NotJson, canonical, decode, digest, encode
+from broker.canonical import NotJson, canonical_of, decode, digest, encode
 from broker.errors import CorruptRow, IdempotencyConflict
 from broker.messages import Request, validate_request_id
 from broker.models import MutationReceipt
@@ -15,8 +14,7 @@ from broker.statements import Row, Statement
 from broker.transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """One mutation as the receipts know it; without `request_id` it is not remembered."""
 
     method: str
@@ -25,13 +23,14 @@ class Receipt:
 
     @classmethod
     def of(cls, method: str, request_id: str | None, request: Request) -> Receipt:
-        """The receipt of a request as it was sent; the hash is of its canonical JSON.
+        """The receipt of a valid request as it was sent; the hash is of its canonical JSON.
 
-        Raises InvalidRequest for a request id that is none.
+        The request has no field that holds any JSON value. Raises InvalidRequest for a request id
+        that is none.
         """
         if validate_request_id(request_id) is None:
             return cls(method, None, "")
-        return cls(method, request_id, digest(canonical(request.to_json())))
+        return cls(method, request_id, digest(canonical_of(request.to_json())))
 
     def find(self, transaction: Transaction) -> tuple[Any] | None:
         """The recorded response as a tuple of one, or None.

@@ -14,7 +14,7 @@ from broker import Broker
 from broker.errors import CorruptRow, DatabaseError, IdempotencyConflict, InvalidRequest, StaleLease
 from broker.leases import acquire as acquire_operation
 from broker.messages import AcquireLeaseRequest
-from broker.receipts import _MAKE_ROOM
+from broker.receipts import _MAKE_ROOM, Receipt
 from broker.transaction import Write
 from tests.support import ManualClock, contents, expect_refusal, open_store, query_plan, raw, rows
 
@@ -63,6 +63,16 @@ def test_a_repeated_mutation_gets_the_recorded_response_and_changes_nothing(
     clock.advance(5)
     assert mutate(store, method) == first
     assert contents(path) == before
+
+
+@pytest.mark.parametrize("name", ["é", "\U0001f600", "\x7f", "\2", '"', "\\", "\u2028", "</a>"])
+def test_an_id_goes_into_the_hash_with_the_least_escapes(name: str) -> None:
+    request = AcquireLeaseRequest(actor_id=name, holder_id=name, ttl_ms=1)
+    text = json.dumps(
+        {"actorId": name, "holderId": name, "ttlMs": 1}, ensure_ascii=False, separators=(",", ":")
+    )
+    receipt = Receipt.of("lease.acquire", "r", request)
+    assert receipt.params_hash == hashlib.sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("method", MUTATIONS)

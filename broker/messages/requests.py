@@ -53,7 +53,8 @@ class Request(BaseModel):
 
     def to_json(self) -> dict[str, Any]:
         """The wire form: camelCase, absent fields left out."""
-        return self.model_dump()
+        form: dict[str, Any] = self.__pydantic_serializer__.to_python(self)
+        return form
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with some fields replaced (by Python name), validated as any other request."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from broker.canonical import Encoded, NotJson, encode_all
+from broker.canonical import NotJson, encode_all
 from broker.clock import MAX_SAFE_INTEGER
 from broker.errors import InvalidRequest
 from broker.messages.fields import MAX_LIST_ITEMS, Id
@@ -33,13 +33,16 @@ def validate(kind: type[Message], given: Given[Message]) -> Message:
 
 def validate_and_encode(
     kind: type[Message], given: Given[Message]
-) -> tuple[Message, list[Encoded]]:
-    """As `validate`, with every JSON value of the request encoded, in the order of the fields."""
+) -> tuple[Message, list[str], list[Any]]:
+    """As `validate`, with the JSON values of the request, in the order of the fields.
+
+    Of these the stored texts, and what `canonical_of` takes for each.
+    """
     given = _plain(given)
     values: list[Any] = []
     try:
         request = _validate(kind, given, values)
-        return request, encode_all(values)
+        return request, *encode_all(values)
     except (InvalidRequest, NotJson) as error:
         # A faulty JSON value may come before what was found; alone it would not have a path.
         _validate(kind, given, None)
@@ -53,9 +56,10 @@ def _plain(given: Given[Message]) -> Any:
 
 def _validate(kind: type[Message], given: Any, values: list[Any] | None) -> Message:
     try:
-        return cast(Message, kind.__pydantic_validator__.validate_python(given, context=values))
+        request: Message = kind.__pydantic_validator__.validate_python(given, context=values)
     except ValidationError as error:
         raise _refusal(error) from None  # Pydantic's text would show nonces and payloads
+    return request
 
 
 def validate_request_id(request_id: object) -> str | None:
@@ -63,12 +67,12 @@ def validate_request_id(request_id: object) -> str | None:
     if request_id is None:
         return None
     try:
-        checked = _ID.validate_python(request_id)
+        checked: str = _ID.validate_python(request_id)
         if len(checked.encode()) <= MAX_REQUEST_ID_BYTES:
             return checked
         reason = f"must have at most {MAX_REQUEST_ID_BYTES} bytes in UTF-8"
     except ValidationError as error:
-        reason = _message(error.errors(include_input=False)[0])
+        reason = error.errors(include_input=False)[0]["msg"]
     raise InvalidRequest(f"requestId: {reason}", field="requestId")
 
 
@@ -81,20 +85,14 @@ def is_id(value: object) -> bool:
     return True
 
 
-_ID: TypeAdapter[str] = TypeAdapter(Id)
-
-
-def _message(fault: ErrorDetails) -> str:
-    if fault["type"] == "string_pattern_mismatch":
-        return "must hold no NUL and not begin with U+0001"
-    return fault["msg"]
+_ID = TypeAdapter(Id).validator
 
 
 def _refusal(error: ValidationError) -> InvalidRequest:
     faults = error.errors(include_url=False)
     fault = next((one for one in faults if one["type"] != "extra_forbidden"), faults[0])
     path = _path(fault)
-    return InvalidRequest(f"{path}: {_message(fault)}", **_details(path, fault))
+    return InvalidRequest(f"{path}: {fault['msg']}", **_details(path, fault))
 
 
 def _path(fault: ErrorDetails) -> str:

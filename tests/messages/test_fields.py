@@ -91,6 +91,16 @@ def test_an_id_may_be_any_other_text_of_1024_bytes(good: str) -> None:
         assert json.dumps(good) in json.dumps(validate(kind, request).to_json())
 
 
+@pytest.mark.parametrize("bad", BAD_IDS.values(), ids=BAD_IDS)
+def test_the_refusal_of_an_id_says_what_an_id_is(bad: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        validate(AcquireLeaseRequest, ACQUIRE | {"actorId": bad})
+    assert str(caught.value) == (
+        "actorId: must be text of 1 to 1024 bytes in UTF-8,"
+        " without NUL and not beginning with U+0001"
+    )
+
+
 @pytest.mark.parametrize("good", ["", None, "x" * 1_024])
 def test_an_after_stream_id_may_be_empty_or_absent(good: str | None) -> None:
     request = LIST | {"afterStreamId": good}
