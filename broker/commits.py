@@ -25,24 +25,21 @@ class PreparedCommit(NamedTuple):
     """A valid commit request with everything that can be worked out without the database.
 
     The texts are stored JSON, in the order of the request's lists; `reply` is None where the
-    request has no `inboxResult`. `claims` are those of the runtime events among its events.
+    request has no `inboxResult`. `references` are the events of other commits that its outbox
+    messages name, each with the index of the message. `claims` are those of the runtime events
+    among its events.
     """
 
     request: CommitRequest
     request_hash: str
     payloads: Sequence[str]
+    outbox: Sequence[NewOutboxMessage]
     outbox_payloads: Sequence[str]
+    references: Sequence[tuple[int, str]]
+    projections: Sequence[NewProjection]
     values: Sequence[str]
     reply: str | None
     claims: Sequence[Claim]
-
-    @property
-    def outbox(self) -> Sequence[NewOutboxMessage]:
-        return self.request.outbox or ()
-
-    @property
-    def projections(self) -> Sequence[NewProjection]:
-        return self.request.projections or ()
 
     def require_unique_ids(self) -> None:
         """Raise IdempotencyConflict when an id stands twice in the request."""
@@ -61,9 +58,10 @@ def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
     A time that is not known yet counts as long as any can be.
     """
     request, texts, embeddable = validate_and_encode(CommitRequest, given)
-    outbox_at = len(request.events)
-    projections_at = outbox_at + len(request.outbox or ())
-    reply_at = projections_at + len(request.projections or ())
+    events, outbox, projections = request.events, request.outbox or (), request.projections or ()
+    outbox_at = len(events)
+    projections_at = outbox_at + len(outbox)
+    reply_at = projections_at + len(projections)
 
     payloads = texts[:outbox_at]
     _require_readable(request, payloads, page_max_bytes)
@@ -71,12 +69,28 @@ def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
         request,
         digest(_canonical(request, iter(embeddable))),
         payloads,
+        outbox,
         texts[outbox_at:projections_at],
+        _references(events, outbox),
+        projections,
         texts[projections_at:reply_at],
         texts[reply_at] if reply_at < len(texts) else None,
         # Judged now, as it is encoded now: the caller may change the payload while a writer waits.
-        [claim for event in request.events if (claim := claim_of(event.payload))],
+        [claim for event in events if (claim := claim_of(event.payload))],
     )
+
+
+def _references(
+    events: Sequence[NewEvent], outbox: Sequence[NewOutboxMessage]
+) -> Sequence[tuple[int, str]]:
+    if not outbox:
+        return ()
+    own = {event.event_id for event in events}
+    return [
+        (index, event_id)
+        for index, message in enumerate(outbox)
+        if (event_id := message.event_id) is not None and event_id not in own
+    ]
 
 
 def _require_readable(request: CommitRequest, texts: list[str], page_max_bytes: int) -> None:

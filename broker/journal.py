@@ -61,9 +61,10 @@ def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
     now = transaction.advance(floor)
     require_authority(row[6:], request.actor_id, request.lease, request.stream_id, now)
     _require_revision(request, revision or 0)
-    workspace_id = _owner_after(commit, owner)
+    workspace_id = _owner_after(commit, owner) if commit.claims else owner
     commit.require_unique_ids()
-    _require_known_events(transaction, commit)
+    if commit.references:
+        _require_known_events(transaction, commit)
 
     if (last_cursor or 0) + len(request.events) > MAX_SAFE_INTEGER:
         raise DatabaseError("the cursors of the journal are used up: another writer took the last")
@@ -149,13 +150,8 @@ def _require_known_events(transaction: Transaction, commit: PreparedCommit) -> N
 
 def _unknown_event(transaction: Transaction, commit: PreparedCommit) -> int | None:
     """The index of the first outbox message that names no event, neither old nor of this commit."""
-    if not commit.outbox:
-        return None
-    known = {event.event_id for event in commit.request.events}
-    for index, message in enumerate(commit.outbox):
-        if message.event_id is None or message.event_id in known:
-            continue
-        if transaction.channel.one(_IS_EVENT, message.event_id) is None:
+    for index, event_id in commit.references:
+        if transaction.channel.one(_IS_EVENT, event_id) is None:
             return index
     return None
 

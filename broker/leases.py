@@ -9,7 +9,8 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from sqlalchemy import bindparam, delete, insert, literal_column, select, update
@@ -92,7 +93,7 @@ def heartbeat(given: Given[HeartbeatLeaseRequest], request_id: str | None) -> Wr
 
     def change(transaction: Transaction, found: Standing) -> Lease:
         lease = require_live(found.of_actor, request.actor_id, request.lease, found.now)
-        kept = replace(lease, heartbeat_at=found.now, expires_at=found.now + request.ttl_ms)
+        kept = lease.extended(found.now, request.ttl_ms)
         transaction.channel.run(_EXTEND, kept.actor_id, kept.heartbeat_at, kept.expires_at)
         return kept
 
@@ -236,7 +237,7 @@ def _mutation(
         found = Standing(now, _lease_in(row[4:12]), _lease_in(row[12:20]))
         with transaction.savepoint():
             lease = change(transaction, found)
-            receipt.record(transaction, lease and lease.to_json(), now)
+            receipt.record(transaction, lease, now)
         return lease
 
     return Write(apply, recover)
@@ -263,7 +264,7 @@ def _grant(
         _leave_behind(transaction, found.of_actor)
     if found.of_stream is not None:
         transaction.channel.run(_DELETE, stream_id)
-    transaction.channel.run(_INSERT, *astuple(lease))
+    transaction.channel.run(_INSERT, *_row_of(lease))
     return lease
 
 
@@ -272,6 +273,9 @@ def _leave_behind(transaction: Transaction, lease: Lease) -> None:
     lineage_id = LINEAGE_ACTOR + lease.stream_id.encode().hex().upper()
     nonce = secrets.token_hex(16)
     transaction.channel.run(_RENAME, lease.actor_id, lineage_id, LINEAGE_HOLDER, nonce)
+
+
+_row_of = attrgetter(*[each.name for each in fields(Lease)])
 
 
 def _lease_in(row: Row) -> Lease | None:

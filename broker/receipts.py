@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import Select, bindparam, delete, func, insert, literal_column, select
 
-from broker.canonical import NotJson, canonical_of, decode, digest, encode
+from broker.canonical import NotJson, canonical_of, decode, digest
 from broker.errors import CorruptRow, IdempotencyConflict
-from broker.messages import Request, validate_request_id
+from broker.messages import Lease, Request, validate_request_id
 from broker.models import MutationReceipt
 from broker.statements import Row, Statement
 from broker.transaction import Transaction
@@ -61,14 +62,14 @@ class Receipt(NamedTuple):
                 column="response_json",
             ) from error
 
-    def record(self, transaction: Transaction, response: object, now: int) -> None:
+    def record(self, transaction: Transaction, response: Lease | None, now: int) -> None:
         """Remember the response, after the oldest receipts have made room for it."""
         if self.request_id is None:
             return
+        # A lease has ids and safe integers, which orjson by itself writes in the stored form.
+        text = orjson.dumps(response and response.to_json()).decode()
         transaction.channel.run(_MAKE_ROOM, transaction.options.receipt_capacity - 1)
-        transaction.channel.run(
-            _RECORD, self.request_id, self.method, self.params_hash, encode(response).stored, now
-        )
+        transaction.channel.run(_RECORD, self.request_id, self.method, self.params_hash, text, now)
 
 
 RECORDED = (MutationReceipt.method, MutationReceipt.params_hash, MutationReceipt.response_json)

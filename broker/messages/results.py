@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
@@ -50,6 +50,25 @@ def _wire_names(kind: Any) -> tuple[tuple[str, str], ...]:
     return tuple((entry.name, to_camel(entry.name)) for entry in fields(kind))
 
 
+R = TypeVar("R", bound=Result)
+
+
+def unfrozen(kind: type[R]) -> type[R]:
+    """A class like `kind` whose instances can be assigned to, until their `__class__` is made `kind`.
+
+    It is for results that are made by the thousand: `__init__` of a frozen dataclass takes five
+    times as long, as every field goes through a call of `object.__setattr__`.
+    """
+    names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]  # it is a dataclass
+    namespace = {
+        "__slots__": (),
+        "__init__": vars(make_dataclass(kind.__name__, names))["__init__"],
+        "__setattr__": object.__setattr__,
+        "__delattr__": object.__delattr__,  # together with the other, or both are slow
+    }
+    return cast(type[R], type(kind.__name__, (kind,), namespace))
+
+
 def _to_json(value: Any) -> Any:
     if isinstance(value, Result):
         return value.to_json()
@@ -74,6 +93,12 @@ class Lease(Result):
     acquired_at: int
     heartbeat_at: int
     expires_at: int
+
+    def extended(self, now: int, ttl_ms: int) -> Lease:
+        """This lease after a heartbeat at `now`."""
+        acquired_at = self.acquired_at
+        owner = self.actor_id, self.stream_id, self.holder_id
+        return Lease(*owner, self.epoch, self.nonce, acquired_at, now, now + ttl_ms)
 
     @property
     def credential(self) -> LeaseCredential:
