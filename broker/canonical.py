@@ -113,14 +113,21 @@ def decode(text: str | bytes) -> Json:
     Text deeper than `MAX_DEPTH` is read as far as the readers go. Raises `NotJson`, and nothing
     else, for text that cannot be read: malformed, not UTF-8, too deep, a number beyond a double.
     """
-    raw = _utf8(text)
-    if _LONG_NUMBER in raw.translate(_DIGITS_TO_ZEROS):
-        return _read(raw, _READER)
+    if _may_hold_long_integer(text if isinstance(text, str) else text.decode("latin-1")):
+        return _read(_utf8(text), _READER)
     try:
-        value: Json = orjson.loads(raw)
+        value: Json = orjson.loads(text)
     except orjson.JSONDecodeError:  # a lone surrogate, or not JSON: the reader knows which
-        value = _read(raw, _READER)
+        value = _read(_utf8(text), _READER)
     return value
+
+
+def decode_all(texts: list[str]) -> list[Json]:
+    """`decode` for each of the texts; most of the time they can be looked over all at once."""
+    if not _may_hold_long_integer("\n".join(texts)):
+        with suppress(orjson.JSONDecodeError):
+            return list(map(orjson.loads, texts))
+    return list(map(decode, texts))
 
 
 def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> Json:
@@ -362,8 +369,10 @@ _SCALAR_TEXTS: dict[type, Callable[[Any], str]] = {
 
 # --- Reading exactly --------------------------------------------------------------------------
 
-# orjson reads an integer beyond 64 bits as a float; every such integer has 19 digits at least.
-_LONG_NUMBER = b"0" * 19
+# orjson reads an integer beyond 64 bits as a float; every such integer has 19 digits at least, and
+# so 6 in a row of every third character. A fraction's digits are read as well as by anybody.
+_LONG_INTEGER = re.compile(r"(?<![.0-9])[0-9]{19}")
+_SAMPLE_OF_LONG_INTEGER = b"0" * 6
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _READABLE_DEPTH = 1_024
 _LONGEST_INTEGER = len(str(-_BEYOND_DOUBLE))
@@ -379,6 +388,22 @@ def _utf8(text: str | bytes) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise NotJson("is not text that UTF-8 can hold") from None
+
+
+def _may_hold_long_integer(text: str) -> bool:
+    """Whether there are digits, in a string perhaps, that would be an integer beyond 64 bits.
+
+    To search all of the text takes half as long as to read it, so that a sample goes first; where
+    that hits, the text around it settles the next 6 characters of the sample.
+    """
+    sample = text[::3].encode("latin-1", "replace").translate(_DIGITS_TO_ZEROS)
+    hit = sample.find(_SAMPLE_OF_LONG_INTEGER)
+    while hit >= 0:
+        begin, hit = max(0, 3 * hit - 2), hit + 6
+        if _LONG_INTEGER.search(text, begin, 3 * hit + 18):
+            return True
+        hit = sample.find(_SAMPLE_OF_LONG_INTEGER, hit)
+    return False
 
 
 def _is_deeper(raw: bytes, max_depth: int) -> bool:

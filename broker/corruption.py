@@ -6,7 +6,6 @@ The driver only says that there is such a text; which one it is must be found ou
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 
 from sqlalchemy import LargeBinary, Text, cast, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -38,7 +37,7 @@ def _find_undecodable(channel: Channel) -> CorruptRow | DatabaseError:
             if not isinstance(column.type, Text):
                 continue
             statement = Statement(select(cast(key, LargeBinary), cast(column, LargeBinary)))
-            with closing(channel.each(statement)) as rows:
+            with channel.each(statement) as rows:
                 bad = next((key for key, value in rows if not _is_utf8(value or b"")), None)
             if bad is not None:
                 row = bad.decode(errors="backslashreplace")

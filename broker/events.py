@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import orjson
 
-from broker.canonical import Json, NotJson, decode
+from broker.canonical import Json, NotJson, decode, decode_all
 from broker.errors import CorruptRow
-from broker.messages import JournalEvent, StoredEvent
+from broker.messages import MAX_ID_BYTES, JournalEvent, StoredEvent
+from broker.messages.results import unfrozen
 from broker.models import Event
 from broker.statements import Row
+
+E = TypeVar("E", bound=StoredEvent)
 
 #: The columns of an event, in the order of `StoredEvent`.
 EVENT_COLUMNS = (
@@ -27,9 +31,14 @@ EVENT_COLUMNS = (
     Event.trace_id,
 )
 
-# An id takes at most 1,024 bytes, six times as many when all of it must be escaped; there are
-# seven of them beside the payload, and names, numbers and punctuation.
-MOST_EVENT_BYTES_BESIDES_PAYLOAD = 7 * 6 * 1_024 + 512
+_MOST_BYTES_OF_A_CHARACTER = 4
+_MOST_BYTES_OF_AN_ESCAPE = 6  # which a character of an id may need; a payload has its own already
+_MOST_BYTES_BESIDES_TEXTS = 512  # names, numbers and punctuation
+
+# There are seven ids beside the payload.
+MOST_EVENT_BYTES_BESIDES_PAYLOAD = (
+    7 * MAX_ID_BYTES * _MOST_BYTES_OF_AN_ESCAPE + _MOST_BYTES_BESIDES_TEXTS
+)
 
 _REQUIRED_NAMES = len(
     '{"eventId":,"messageId":,"streamId":,"revision":,"eventType":,"payload":,"producerEpoch":,'
@@ -39,18 +48,35 @@ _OPTIONAL_NAMES = (len(',"correlationId":'), len(',"causationId":'), len(',"trac
 _SEVEN_VALUES_APART = len("[,,,,,,]")
 
 
-def stored_event(row: Row) -> StoredEvent:
-    """The event in a row of `EVENT_COLUMNS`; raises CorruptRow."""
-    event_id, message_id, stream_id, revision, event_type, payload, *rest = row
-    value = stored_json(payload, "events", event_id, "payload_json")
-    return StoredEvent(event_id, message_id, stream_id, revision, event_type, value, *rest)
+def stored_events(rows: Sequence[Row]) -> list[StoredEvent]:
+    """The events in rows of `EVENT_COLUMNS`; raises CorruptRow for the first that cannot be read."""
+    return _events(StoredEvent, _UNFROZEN_STORED_EVENT, rows)
 
 
-def journal_event(row: Row) -> JournalEvent:
-    """The event in a row of `EVENT_COLUMNS` and the cursor; raises CorruptRow."""
-    event_id, message_id, stream_id, revision, event_type, payload, *rest = row
-    value = stored_json(payload, "events", event_id, "payload_json")
-    return JournalEvent(event_id, message_id, stream_id, revision, event_type, value, *rest)
+def journal_events(rows: Sequence[Row]) -> list[JournalEvent]:
+    """As `stored_events`, for rows of `EVENT_COLUMNS` and the cursor."""
+    return _events(JournalEvent, _UNFROZEN_JOURNAL_EVENT, rows)
+
+
+_UNFROZEN_STORED_EVENT = unfrozen(StoredEvent)
+_UNFROZEN_JOURNAL_EVENT = unfrozen(JournalEvent)
+
+
+def _events(kind: type[E], unfrozen_kind: type[E], rows: Sequence[Row]) -> list[E]:
+    events = []
+    for row, payload in zip(rows, _payloads(rows), strict=True):
+        event: Any = unfrozen_kind(*row)
+        event.payload = payload
+        event.__class__ = kind
+        events.append(event)
+    return events
+
+
+def _payloads(rows: Sequence[Row]) -> list[Json]:
+    try:
+        return decode_all([row[5] for row in rows])
+    except NotJson:
+        return [stored_json(row[5], "events", row[0], "payload_json") for row in rows]
 
 
 def stored_json(text: str, table: str, row: str, column: str) -> Json:
@@ -93,3 +119,33 @@ def event_bytes(
 def cursor_bytes(cursor: Any) -> int:
     """What the cursor adds to an event's wire form."""
     return len(f',"cursor":{cursor}')
+
+
+def fitting(rows: Iterable[Row], max_bytes: int) -> tuple[list[Row], Row | None]:
+    """The first rows whose events fit into a JSON array of `max_bytes`, and the one that does not.
+
+    Rows are of `EVENT_COLUMNS`, with the cursor or without. None is fetched after one with which
+    the payloads alone are too long: a page of large events must not cost the memory of all rows.
+    Nor is one measured where all of them fit in any case, which their lengths alone can tell.
+    """
+    fetched: list[Row] = []
+    in_payloads = in_ids = 0
+    for row in rows:
+        fetched.append(row)
+        in_payloads += len(row[5])
+        in_ids += len(row[0]) + len(row[1]) + len(row[2]) + len(row[4])
+        if row[8] or row[9] or row[10]:
+            in_ids += sum(map(len, filter(None, row[8:11])))
+        if in_payloads > max_bytes:
+            break
+    rest = in_ids * _MOST_BYTES_OF_AN_ESCAPE + len(fetched) * _MOST_BYTES_BESIDES_TEXTS
+    if in_payloads * _MOST_BYTES_OF_A_CHARACTER + rest <= max_bytes or (
+        in_payloads + rest <= max_bytes and all(row[5].isascii() for row in fetched)
+    ):
+        return fetched, None
+    taken = len("[]") - len(",")
+    for place, row in enumerate(fetched):
+        taken += event_bytes(*row[:11]) + sum(map(cursor_bytes, row[11:])) + len(",")
+        if taken > max_bytes:
+            return fetched[:place], row
+    return fetched, None

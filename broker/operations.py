@@ -7,10 +7,10 @@ methods from here and say only how something is read and how something is writte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from broker import journal, leases, outbox, projections, reads
+from broker import journal, leases, outbox, projections, reads, walks
 from broker.messages import (
     AcquireLeaseRequest,
     CommitRequest,
@@ -29,6 +29,7 @@ from broker.messages import (
     ReadAuthorizedEventsPageRequest,
     ReadAuthorizedEventsRequest,
     ReadEventsRequest,
+    ReadJournalRequest,
     ReadModelEventsRequest,
     ReadModelSource,
     ReadModelSourcesRequest,
@@ -41,6 +42,7 @@ from broker.messages import (
 )
 from broker.options import Options
 from broker.transaction import Read, Write
+from broker.walks import E, Walk
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -69,6 +71,10 @@ class Operations(ABC):
     @abstractmethod
     def _write(self, make: Callable[P, Write[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `_read`, in a transaction that writes."""
+
+    def _walk(self, make: Callable[P, Walk[E]], *args: P.args, **kwargs: P.kwargs) -> Iterator[E]:
+        """Walk what `make` gives for these arguments, each page being a `_read`."""
+        return walks.each(self._read, make(*args, **kwargs))
 
     # ------------------------------------------------------------------------------------- leases
 
@@ -179,6 +185,41 @@ class Operations(ABC):
         It keeps within the store's byte budget, but a first event that exceeds it comes alone.
         """
         return self._read(reads.read_model_events, request)
+
+    def read_journal(self, request: Given[ReadJournalRequest]) -> list[JournalEvent]:
+        """A page of all events of the database after a cursor, in cursor order.
+
+        It keeps within the byte budget of pages, but a first event that exceeds it comes alone.
+        """
+        return self._read(reads.journal, request)
+
+    def walk_events(self, request: Given[ReadEventsRequest]) -> Iterator[StoredEvent]:
+        """All events of a stream after `after_revision`, in revision order, read page by page.
+
+        However many there are, no more than two pages of them are in memory. A page is what one
+        transaction reads: at most 128 events and as many as fit into the byte budget of pages, but
+        a first event that exceeds it comes alone. The walk goes on, through what is written
+        meanwhile too, until it finds nothing more. Between pages it holds neither a connection nor
+        a transaction (a `UnitOfWork` reads in its session's), so it may pause or be abandoned
+        anywhere. Raises CorruptRow after the events before such a row.
+        """
+        return self._walk(walks.events, request)
+
+    def walk_journal(self, request: Given[ReadJournalRequest]) -> Iterator[JournalEvent]:
+        """As `walk_events`, all events of the database after a cursor, in cursor order.
+
+        The pages are those of `read_journal`.
+        """
+        return self._walk(walks.journal, request)
+
+    def walk_read_model_events(
+        self, request: Given[ReadModelEventsRequest]
+    ) -> Iterator[JournalEvent]:
+        """As `walk_events`, a workspace's read-model events after a cursor, in cursor order.
+
+        The pages are those of `read_model_events`.
+        """
+        return self._walk(walks.read_model_events, request)
 
     def read_model_sources(self, request: Given[ReadModelSourcesRequest]) -> list[ReadModelSource]:
         """A workspace's streams that have read-model events, with the state of their leases."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable
 from typing import Any, cast
 
 from sqlalchemy import and_, bindparam, exists, literal_column, select, text
 
 from broker.errors import InvalidRequest
-from broker.events import EVENT_COLUMNS, cursor_bytes, event_bytes, journal_event, stored_event
+from broker.events import (
+    EVENT_COLUMNS,
+    fitting,
+    journal_events,
+    stored_events,
+)
 from broker.leases import AUTHORITY, require_authority
 from broker.messages import (
     EventsPage,
@@ -20,6 +24,7 @@ from broker.messages import (
     ReadAuthorizedEventsPageRequest,
     ReadAuthorizedEventsRequest,
     ReadEventsRequest,
+    ReadJournalRequest,
     ReadModelEventsRequest,
     ReadModelSource,
     ReadModelSourcesRequest,
@@ -56,7 +61,7 @@ def events(given: Given[ReadEventsRequest]) -> Read[list[StoredEvent]]:
 
     def read(transaction: Transaction) -> list[StoredEvent]:
         rows = transaction.channel.all(_EVENTS, request.stream_id, request.after_revision)
-        return [stored_event(row) for row in rows]
+        return stored_events(rows)
 
     return read
 
@@ -68,7 +73,7 @@ def authorized_events(given: Given[ReadAuthorizedEventsRequest]) -> Read[list[St
     def read(transaction: Transaction) -> list[StoredEvent]:
         _authorize(transaction, request.authorization, request.stream_id)
         rows = transaction.channel.all(_EVENTS, request.stream_id, request.after_revision)
-        return [stored_event(row) for row in rows]
+        return stored_events(rows)
 
     return read
 
@@ -88,40 +93,37 @@ def authorized_events_page(given: Given[ReadAuthorizedEventsPageRequest]) -> Rea
                 throughRevision=through,
                 streamRevision=revision,
             )
-        found = transaction.channel.each(
-            _PAGE, request.stream_id, request.after_revision, through, request.limit
-        )
         max_bytes = request.max_bytes or transaction.options.page_max_bytes
-        with closing(found) as rows:
-            return _page(rows, request.after_revision, through, max_bytes)
+        with transaction.channel.each(
+            _PAGE, request.stream_id, request.after_revision, through, request.limit
+        ) as rows:
+            found, rest = fitting(rows, max_bytes)
+        if rest is not None and not found:
+            raise InvalidRequest(
+                f"the event at revision {rest[3]} does not fit into {max_bytes} bytes:"
+                " allow for more"
+            )
+        reached = found[-1][3] if found else request.after_revision
+        return EventsPage(tuple(stored_events(found)), reached, through, done=reached >= through)
 
     return read
 
 
-def _page(rows: Iterator[Row], after: int, through: int, max_bytes: int) -> EventsPage:
-    fitting, rest = _fitting(rows, max_bytes)
-    if rest is not None and not fitting:
-        raise InvalidRequest(
-            f"the event at revision {rest[3]} does not fit into {max_bytes} bytes: allow for more"
-        )
-    page = tuple([stored_event(row) for row in fitting])
-    reached = page[-1].revision if page else after
-    return EventsPage(page, reached, through, done=reached >= through)
+def stream_page(stream_id: str, after: int, most: int) -> Read[list[StoredEvent]]:
+    """A page of a stream after a revision, of at most so many events and the byte budget."""
+
+    def read(transaction: Transaction) -> list[StoredEvent]:
+        with transaction.channel.each(_STREAM_PAGE, stream_id, after, most) as rows:
+            found = _fitting_or_first(rows, transaction.options.page_max_bytes)
+        return stored_events(found)
+
+    return read
 
 
-def _fitting(rows: Iterator[Row], max_bytes: int) -> tuple[list[Row], Row | None]:
-    """As many rows as fit into a JSON array of `max_bytes`, and the first that does not.
-
-    No row after that one is fetched: a page of large events must not cost the memory of `limit`.
-    """
-    fitting: list[Row] = []
-    taken = len("[]") - len(",")
-    for row in rows:
-        taken += event_bytes(*row[:11]) + sum(map(cursor_bytes, row[11:])) + len(",")
-        if taken > max_bytes:
-            return fitting, row
-        fitting.append(row)
-    return fitting, None
+def _fitting_or_first(rows: Iterable[Row], max_bytes: int) -> list[Row]:
+    """As many as fit into a JSON array; too large, the first comes alone, so that readers get on."""
+    found, rest = fitting(rows, max_bytes)
+    return [rest] if rest is not None and not found else found
 
 
 def _authorize(transaction: Transaction, reader: Any, stream_id: str) -> int:
@@ -163,24 +165,38 @@ def _beyond(prefix: str) -> str | None:
     return head[:-1] + chr(0xE000 if successor == 0xD800 else successor)
 
 
+def journal(given: Given[ReadJournalRequest]) -> Read[list[JournalEvent]]:
+    """A page of all events of the database, in cursor order."""
+    request = validate(ReadJournalRequest, given)
+    return journal_page(request.after_cursor, request.limit)
+
+
+def journal_page(after: int, most: int) -> Read[list[JournalEvent]]:
+    """The page after a cursor, of at most so many events and the byte budget."""
+
+    def read(transaction: Transaction) -> list[JournalEvent]:
+        with transaction.channel.each(_JOURNAL, after, most) as rows:
+            found = _fitting_or_first(rows, transaction.options.page_max_bytes)
+        return journal_events(found)
+
+    return read
+
+
 def read_model_events(given: Given[ReadModelEventsRequest]) -> Read[list[JournalEvent]]:
     """A page of a workspace's read-model events, in cursor order."""
     request = validate(ReadModelEventsRequest, given)
+    return read_model_page(request.workspace_id, request.after_cursor, request.limit)
+
+
+def read_model_page(workspace_id: str, after: int, most: int) -> Read[list[JournalEvent]]:
+    """The page after a cursor, of at most so many events and the byte budget."""
 
     def read(transaction: Transaction) -> list[JournalEvent]:
         options = transaction.options
-        found = transaction.channel.each(
-            _READ_MODEL,
-            request.workspace_id,
-            options.read_model_event_type,
-            request.after_cursor,
-            request.limit,
-        )
-        with closing(found) as rows:
-            fitting, rest = _fitting(rows, options.read_model_max_bytes)
-        if rest is not None and not fitting:
-            fitting = [rest]  # too large, it comes alone, so that a reader always gets on
-        return [journal_event(row) for row in fitting]
+        event_type = options.read_model_event_type
+        with transaction.channel.each(_READ_MODEL, workspace_id, event_type, after, most) as rows:
+            found = _fitting_or_first(rows, options.read_model_max_bytes)
+        return journal_events(found)
 
     return read
 
@@ -228,13 +244,15 @@ _REVISION = Statement(
     select(Stream.revision).where(Stream.stream_id == bindparam("stream_id")), "stream_id"
 )
 
-_EVENTS = Statement(
+_events = (
     select(*EVENT_COLUMNS)
     .where(Event.stream_id == bindparam("stream_id"), Event.revision > bindparam("after"))
-    .order_by(Event.revision),
-    "stream_id",
-    "after",
+    .order_by(Event.revision)
 )
+
+_EVENTS = Statement(_events, "stream_id", "after")
+
+_STREAM_PAGE = Statement(_events.limit(bindparam("most")), "stream_id", "after", "most")
 
 _PAGE = Statement(
     select(*EVENT_COLUMNS)
@@ -280,6 +298,15 @@ _STREAMS_BETWEEN = Statement(
     "prefix",
     "most",
     "beyond",
+)
+
+_JOURNAL = Statement(
+    select(*EVENT_COLUMNS, Event.cursor)
+    .where(Event.cursor > bindparam("after"))
+    .order_by(Event.cursor)
+    .limit(bindparam("most")),
+    "after",
+    "most",
 )
 
 _KIND_OF_PAYLOAD = (

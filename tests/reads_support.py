@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from broker import Broker
@@ -12,6 +13,7 @@ from tests.support import (
     acquire,
     commit_request,
     event,
+    raw,
     runtime_event,
 )
 
@@ -33,6 +35,20 @@ def write(store: Broker, stream: str, *events: dict[str, Any]) -> None:
 def frame(event_id: str, stream: str, workspace: str = "ws", **others: Any) -> dict[str, Any]:
     """A read-model event."""
     return event(event_id, runtime_event(stream, workspace, **others), eventType="domain.event")
+
+
+def store_raw_event(
+    path: Path, event_id: str, payload: str | bytes, revision: int = 2, stream: str = "stream"
+) -> None:
+    """As another program would: `payload` in bytes may be no UTF-8."""
+    with raw(path) as other:
+        other.execute(
+            "INSERT INTO events (event_id, message_id, stream_id, revision, event_type,"
+            " payload_json, producer_epoch, occurred_at)"
+            " VALUES (?, 'message', ?, ?, 'note', CAST(? AS TEXT), 1, 1)",
+            (event_id, stream, revision, payload),
+        )
+        other.execute("UPDATE streams SET revision = ? WHERE stream_id = ?", (revision, stream))
 
 
 def ids(events: Any) -> list[str]:

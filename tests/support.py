@@ -34,6 +34,7 @@ from broker.messages import (
     ReadAuthorizedEventsPageRequest,
     ReadAuthorizedEventsRequest,
     ReadEventsRequest,
+    ReadJournalRequest,
     ReadModelEventsRequest,
     ReadModelSourcesRequest,
     ReadProjectionRequest,
@@ -316,8 +317,12 @@ def operation_requests(store: Any, clock: ManualClock) -> dict[str, Request | No
             page_request(lease)
         ),
         "list_streams": ListStreamsRequest(workspace_id="workspace", prefix="s", limit=9),
+        "read_journal": ReadJournalRequest(),
         "read_model_events": ReadModelEventsRequest(workspace_id="workspace"),
         "read_model_sources": ReadModelSourcesRequest(workspace_id="workspace"),
+        "walk_events": ReadEventsRequest(stream_id=lease.stream_id),
+        "walk_journal": ReadJournalRequest(),
+        "walk_read_model_events": ReadModelEventsRequest(workspace_id="workspace"),
         "read_projection": ReadProjectionRequest(projection_id="projection"),
         "list_pending_outbox": ListPendingOutboxRequest(),
         "mark_outbox_delivered": MarkOutboxDeliveredRequest(outbox_id="outgoing"),
@@ -331,11 +336,12 @@ def operation_requests(store: Any, clock: ManualClock) -> dict[str, Request | No
 
 
 def operate(store: Any, name: str, request: Any) -> Any:
-    """Do an operation by its name."""
+    """Do an operation by its name; a walk is walked to its end."""
     operation = getattr(store, name)
     if not callable(operation):
         return operation
-    return operation() if request is None else operation(request)
+    result = operation() if request is None else operation(request)
+    return list(result) if isinstance(result, Iterator) else result
 
 
 def break_commit(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from enum import IntEnum, StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from broker.canonical import (
     canonical,
     canonical_of,
     decode,
+    decode_all,
     digest,
     encode,
     encode_all,
@@ -322,6 +324,10 @@ def test_a_value_used_twice_is_no_cycle() -> None:
     ("text", "value"),
     [
         ("18446744073709551616", 18446744073709551616),
+        (
+            "[0.1234567890123456789,12345678901234567890]",
+            [0.1234567890123456789, 12345678901234567890],
+        ),
         ("-9223372036854775809", -9223372036854775809),
         ('["1234567890123456789", 0.1]', ["1234567890123456789", 0.1]),
         (r'{"a":"\ud83d","b":"\ud83d\ude00"}', {"a": "\ud83d", "b": "\U0001f600"}),
@@ -332,6 +338,52 @@ def test_a_value_used_twice_is_no_cycle() -> None:
 def test_text_is_read_exactly_by_both_readers(text: str | bytes, value: Json) -> None:
     for read in (decode(text), parse(text)):
         assert repr(read) == repr(value)
+
+
+DIGITS = st.text("0123456789", min_size=1, max_size=40)
+NUMBERS = st.builds(
+    lambda sign, whole, rest: sign + (whole.lstrip("0") or "0") + rest,
+    st.sampled_from(["", "-"]),
+    DIGITS,
+    st.just("")
+    | DIGITS.map(".{}".format)
+    | st.builds(".{}e-{}".format, DIGITS, st.integers(0, 99)),
+)
+TOKENS = NUMBERS | st.text("0123456789. é\U0001f600", max_size=40).map(
+    lambda text: json.dumps(text, ensure_ascii=False)
+)
+
+
+@given(st.lists(TOKENS, max_size=8), st.text(" ", max_size=3))
+@example(["1234567.1", "12345678901234567890"], "")
+@example([f"0.{'1' * 40}", "1" * 20], "  ")
+def test_numbers_are_read_digit_by_digit_wherever_they_stand(tokens: list[str], space: str) -> None:
+    text = f"{space}[{','.join(tokens)}]"
+    assert repr(decode(text)) == repr(json.loads(text))
+    assert repr(decode(text.encode())) == repr(json.loads(text))
+    assert repr(decode_all(tokens)) == repr([json.loads(token) for token in tokens])
+
+
+def test_a_long_integer_is_seen_whatever_digits_come_before_it() -> None:
+    longest = "18446744073709551616"
+    for spaces, digits, apart in product(range(3), range(1, 40), range(4)):
+        for before in ("1" * digits, f"0.{'1' * digits}"):
+            text = f"{' ' * spaces}[{before},{' ' * apart}{longest}]"
+            assert decode(text) == json.loads(text)
+            assert f"{decode(text)}".endswith(f"{longest}]")
+
+
+def test_digits_of_two_texts_are_not_taken_together() -> None:
+    texts = ["0.5", "12345678901234567890123", "1"]
+    assert decode_all(texts) == [0.5, 12345678901234567890123, 1]
+
+
+@pytest.mark.parametrize("bad", ["", "1,2", "\ud800", "1" * 400])
+def test_one_text_that_is_not_json_is_refused_among_many(bad: str) -> None:
+    with pytest.raises(NotJson):
+        decode_all(["[1", "2]"])
+    with pytest.raises(NotJson):
+        decode_all(["1", bad, "2"])
 
 
 def test_stored_text_with_a_key_twice_means_the_last() -> None:

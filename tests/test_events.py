@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from broker.events import (
     MOST_EVENT_BYTES_BESIDES_PAYLOAD,
     cursor_bytes,
     event_bytes,
-    journal_event,
-    stored_event,
+    fitting,
+    journal_events,
+    stored_events,
     stored_json,
 )
 from broker.messages import JournalEvent, StoredEvent
-from tests.support import acquire, commit_request, event, expect_refusal, page_request, raw
+from tests.reads_support import array_bytes, store_raw_event
+from tests.support import acquire, commit_request, event, expect_refusal, page_request
 
 ROW = ("e", "m", "s", 1, "t", '{"a":[1,null]}', 2, 3, "c", None, "f")
 
@@ -34,15 +37,29 @@ def wire_bytes(found: StoredEvent) -> int:
 
 
 def test_a_row_becomes_an_event_without_what_is_null() -> None:
-    found = stored_event(ROW)
+    (found,) = stored_events([ROW])
     assert found == StoredEvent("e", "m", "s", 1, "t", {"a": [1, None]}, 2, 3, "c", None, "f")
     assert "causationId" not in found.to_json()
 
 
 def test_a_row_with_a_cursor_becomes_a_journal_event() -> None:
-    found = journal_event((*ROW, 17))
+    (found,) = journal_events([(*ROW, 17)])
     assert type(found) is JournalEvent
-    assert found.to_json() == stored_event(ROW).to_json() | {"cursor": 17}
+    assert found == JournalEvent("e", "m", "s", 1, "t", {"a": [1, None]}, 2, 3, "c", None, "f", 17)
+    assert found.to_json() == stored_events([ROW])[0].to_json() | {"cursor": 17}
+
+
+@pytest.mark.parametrize("found", [*stored_events([ROW]), *journal_events([(*ROW, 17)])])
+def test_an_event_that_was_read_is_like_one_that_was_made(found: StoredEvent) -> None:
+    made = type(found)(*[getattr(found, name) for name in type(found).__match_args__])
+    assert found == made
+    assert repr(found) == repr(made)
+    assert pickle.loads(pickle.dumps(found)) == made  # noqa: S301  # its own
+    assert not hasattr(found, "__dict__")
+    with pytest.raises(AttributeError):
+        found.revision = 2  # type: ignore[misc]  # which is the point
+    with pytest.raises(AttributeError):
+        del found.revision
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -69,8 +86,8 @@ def test_an_event_is_measured_as_its_wire_form_to_the_byte(
     text = encode(payload).stored
     row = (event_id, message_id, stream_id, revision, event_type, text, epoch, occurred_at)
     size = event_bytes(*row, *optional)
-    assert size == wire_bytes(stored_event((*row, *optional)))
-    found = journal_event((*row, *optional, cursor))
+    assert size == wire_bytes(*stored_events([(*row, *optional)]))
+    (found,) = journal_events([(*row, *optional, cursor)])
     assert size + cursor_bytes(cursor) == wire_bytes(found)
 
 
@@ -102,6 +119,42 @@ def test_no_event_takes_more_beside_its_payload_than_is_allowed_for() -> None:
     assert size <= MOST_EVENT_BYTES_BESIDES_PAYLOAD
 
 
+ROWS = st.lists(
+    st.tuples(
+        *[IDS, IDS, IDS, SAFE, IDS, PAYLOADS.map(lambda payload: encode(payload).stored)],
+        *[SAFE, SAFE, st.none() | IDS, st.none() | IDS, st.none() | IDS],
+    ),
+    max_size=6,
+)
+
+
+@given(rows=ROWS, cursor=st.none() | SAFE, spare=st.sampled_from([-1, 0, 1, 10, 1_000_000]))
+def test_rows_fit_that_fit_to_the_byte(
+    rows: list[tuple[Any, ...]], cursor: int | None, spare: int
+) -> None:
+    if cursor is not None:
+        rows = [(*row, cursor) for row in rows]
+    events = (stored_events if cursor is None else journal_events)(rows)
+    for count in range(len(rows) + 1):
+        budget = array_bytes(events[:count]) + spare
+        found, rest = fitting(iter(rows), budget)
+        assert found == rows[: len(found)]
+        assert rest == (rows[len(found)] if len(found) < len(rows) else None)
+        assert not found or array_bytes(events[: len(found)]) <= budget
+        assert rest is None or array_bytes(events[: len(found) + 1]) > budget
+
+
+def test_no_row_is_measured_where_all_of_them_fit_in_any_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.events.event_bytes", None)
+    ascii_row, other_row = (*ROW[:5], '"x"' * 100, *ROW[6:]), (*ROW[:5], '"é"' * 100, *ROW[6:])
+    assert fitting([ascii_row] * 9, 9_500) == ([ascii_row] * 9, None)
+    assert fitting([other_row] * 9, 20_000) == ([other_row] * 9, None)
+    with pytest.raises(TypeError):
+        fitting([other_row] * 9, 9_500)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", '{"a":NaN}', "1e400", "[" * 100_000, '{"a":\ud800}', "nul", "'a'", "1 2", "\ufeff1"],
@@ -127,18 +180,6 @@ def test_a_stored_text_of_another_writer_is_read_as_far_as_it_can_be(
     text: str, value: object
 ) -> None:
     assert stored_json(text, "events", "e", "payload_json") == value
-
-
-def store_raw_event(path: Path, event_id: str, payload: str | bytes, revision: int = 2) -> None:
-    """As another program would: `payload` in bytes may be no UTF-8."""
-    with raw(path) as other:
-        other.execute(
-            "INSERT INTO events (event_id, message_id, stream_id, revision, event_type,"
-            " payload_json, producer_epoch, occurred_at)"
-            " VALUES (?, 'message', 'stream', ?, 'note', CAST(? AS TEXT), 1, 1)",
-            (event_id, revision, payload),
-        )
-        other.execute("UPDATE streams SET revision = ? WHERE stream_id = 'stream'", (revision,))
 
 
 @pytest.mark.parametrize("payload", ['{"a":', '{"a":NaN}', "[" * 3_000 + "]" * 3_000, b"ab\xffc"])

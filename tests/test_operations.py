@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy.orm import Session
 from broker import Broker, UnitOfWork
 from broker.errors import InvalidRequest
 from broker.operations import Operations
-from tests.support import expect_refusal
+from tests.support import ManualClock, expect_refusal, operation_requests
 
 MUTATIONS = (
     "acquire_lease",
@@ -21,6 +22,7 @@ MUTATIONS = (
     "takeover_lease",
     "release_lease",
 )
+WALKS = ("walk_events", "walk_journal", "walk_read_model_events")
 REQUESTS = (
     *MUTATIONS,
     "get_lease",
@@ -30,8 +32,10 @@ REQUESTS = (
     "read_authorized_events",
     "read_authorized_events_page",
     "list_streams",
+    "read_journal",
     "read_model_events",
     "read_model_sources",
+    *WALKS,
     "read_projection",
     "list_pending_outbox",
     "mark_outbox_delivered",
@@ -64,6 +68,17 @@ def test_an_operation_takes_one_request_and_lease_mutations_an_id(name: str) -> 
     assert ("request_id" in parameters) == (name in MUTATIONS)
     if name in MUTATIONS:
         assert parameters["request_id"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_a_walk_is_an_iterator_that_asks_nothing_of_the_database_by_itself(
+    store: Broker, clock: ManualClock
+) -> None:
+    requests = operation_requests(store, clock)
+    with Session(store.engine) as session:
+        for door, name in product((store, store.unit_of_work(session)), WALKS):
+            walk = getattr(door, name)(requests[name])
+            assert isinstance(walk, Iterator)
+        assert not session.in_transaction()
 
 
 @pytest.mark.parametrize("given", [5, "text", []])

@@ -83,9 +83,10 @@ def test_one_gives_the_row_or_none(channel: Channel) -> None:
 
 def test_each_gives_the_rows_one_by_one(channel: Channel) -> None:
     fill(channel, ("a", "1"), ("b", "2"))
-    found = channel.each(ALL)
-    assert next(found) == ("a", "1")
-    assert list(found) == [("b", "2")]
+    with channel.each(ALL) as rows:
+        found = iter(rows)
+        assert next(found) == ("a", "1")
+        assert list(found) == [("b", "2")]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

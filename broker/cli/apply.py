@@ -97,6 +97,7 @@ METHODS: dict[str, Method] = {
     "stream.events": Method(_stream_events),
     "stream.events.page": Method(Broker.read_authorized_events_page),
     "stream.list": Method(Broker.list_streams),
+    "journal.events": Method(Broker.read_journal),
     "read-model.events": Method(Broker.read_model_events),
     "read-model.sources": Method(Broker.read_model_sources),
     "projection.read": Method(Broker.read_projection),

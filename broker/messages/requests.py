@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from broker.messages.fields import (
+    MAX_PAGE_EVENTS,
     Array,
     Id,
     JsonValue,
@@ -250,6 +251,13 @@ class ListStreamsRequest(Request):
     prefix: Id
     after_stream_id: OptionalPosition = None
     limit: ListLimit
+
+
+class ReadJournalRequest(Request):
+    """Events of the whole database after a cursor, in cursor order: at most `limit` a page."""
+
+    after_cursor: Natural = 0
+    limit: PageLimit = MAX_PAGE_EVENTS
 
 
 class ReadModelEventsRequest(Request):

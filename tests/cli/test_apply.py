@@ -86,6 +86,8 @@ def test_every_method_answers_through_a_pipe_line_by_line(tmp_path: Path) -> Non
         )
         assert page == {"events": [event], "nextRevision": 1, "throughRevision": 1, "done": True}
         assert call("stream.list", {"workspaceId": "w", "prefix": "w/", "limit": 9}) == ["w/s"]
+        assert call("journal.events", {}) == [event | {"cursor": 1}]
+        assert call("journal.events", {"afterCursor": 1, "limit": 2}) == []
         assert call("read-model.events", {"workspaceId": "w"}) == [event | {"cursor": 1}]
         assert call("read-model.sources", {"workspaceId": "w"}) == [
             {"streamId": "w/s", "generation": 1, "active": True}
