@@ -394,15 +394,14 @@ def _may_hold_long_integer(text: str) -> bool:
     """Whether there are digits, in a string perhaps, that would be an integer beyond 64 bits.
 
     To search all of the text takes half as long as to read it, so that a sample goes first; where
-    that hits, the text around it settles the next 6 characters of the sample.
+    that hits, the text around it settles the hits of 6 places. (`find` would take twice as long.)
     """
     sample = text[::3].encode("latin-1", "replace").translate(_DIGITS_TO_ZEROS)
-    hit = sample.find(_SAMPLE_OF_LONG_INTEGER)
+    hit = sample.rfind(_SAMPLE_OF_LONG_INTEGER)
     while hit >= 0:
-        begin, hit = max(0, 3 * hit - 2), hit + 6
-        if _LONG_INTEGER.search(text, begin, 3 * hit + 18):
+        if _LONG_INTEGER.search(text, max(0, 3 * hit - 17), 3 * hit + 19):
             return True
-        hit = sample.find(_SAMPLE_OF_LONG_INTEGER, hit)
+        hit = sample.rfind(_SAMPLE_OF_LONG_INTEGER, 0, hit)
     return False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import threading
 import time
@@ -53,9 +52,9 @@ class Reader:
     def pause(self, timeout: float) -> bool:
         """Let nobody in, and wait until no connection of the pool is in use, a session's included."""
         deadline = time.monotonic() + timeout
-        with self._state:
+        with self._lock:
             self._is_paused = True
-            self._state.wait_for(lambda: not self._running, timeout)
+            self._changed.wait_for(lambda: not self._running, timeout)
         self._keep_none()
         pool = cast(QueuePool, self._engine.pool)
         while pool.checkedout() and time.monotonic() < deadline:
@@ -64,33 +63,34 @@ class Reader:
 
     def resume(self) -> None:
         """Go on after a `pause`, whether or not it succeeded."""
-        with self._state:
+        with self._lock:
             self._is_paused = False
-            self._state.notify_all()
+            self._changed.notify_all()
 
     def forget(self) -> None:
         """In the child of a fork: start afresh."""
-        self._state = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._running = 0
         self._is_paused = False
 
     def _keep_none(self) -> None:
-        with self._state:
+        with self._lock:
             kept, self._kept = self._kept, []
         for connection in kept:
             connection.close()
 
     def _enter(self) -> None:
-        with self._state:
+        with self._lock:
             while self._is_paused:
-                self._state.wait()
+                self._changed.wait()
             self._running += 1
 
     def _leave(self) -> None:
-        with self._state:
+        with self._lock:
             self._running -= 1
             if self._is_paused:
-                self._state.notify_all()
+                self._changed.notify_all()
 
     def _run(self, read: Read[T], clock: LogicalClock) -> T:
         channel = connection = None
@@ -114,16 +114,18 @@ class Reader:
             return self._engine.raw_connection()
 
     def _give_back(self, connection: PoolProxiedConnection) -> None:
-        with contextlib.suppress(sqlite3.Error):
+        try:
             connection.rollback()
-            if self._keeps(connection):
-                return
-        if self._closed and not connection.is_detached:
-            connection.detach()  # from a pool that nobody will close again
-        connection.close()
+            is_kept = self._keeps(connection)
+        except sqlite3.Error:
+            is_kept = False
+        if not is_kept:
+            if self._closed and not connection.is_detached:
+                connection.detach()  # from a pool that nobody will close again
+            connection.close()
 
     def _keeps(self, connection: PoolProxiedConnection) -> bool:
-        with self._state:
+        with self._lock:
             if self._closed or self._is_paused or len(self._kept) >= _MOST_KEPT:
                 return False
             if not connection.is_detached:
