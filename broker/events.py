@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
 import orjson
@@ -48,31 +49,38 @@ _OPTIONAL_NAMES = (len(',"correlationId":'), len(',"causationId":'), len(',"trac
 _SEVEN_VALUES_APART = len("[,,,,,,]")
 
 
-def stored_events(rows: Sequence[Row]) -> list[StoredEvent]:
-    """The events in rows of `EVENT_COLUMNS`; raises CorruptRow for the first that cannot be read."""
+def stored_events(rows: Iterable[Row]) -> list[StoredEvent]:
+    """The events in rows of `EVENT_COLUMNS`; raises CorruptRow for the first that cannot be read.
+
+    No more rows are fetched at a time than are read together.
+    """
     return _events(StoredEvent, _UNFROZEN_STORED_EVENT, rows)
 
 
-def journal_events(rows: Sequence[Row]) -> list[JournalEvent]:
+def journal_events(rows: Iterable[Row]) -> list[JournalEvent]:
     """As `stored_events`, for rows of `EVENT_COLUMNS` and the cursor."""
     return _events(JournalEvent, _UNFROZEN_JOURNAL_EVENT, rows)
 
+
+_READ_TOGETHER = 128
 
 _UNFROZEN_STORED_EVENT = unfrozen(StoredEvent)
 _UNFROZEN_JOURNAL_EVENT = unfrozen(JournalEvent)
 
 
-def _events(kind: type[E], unfrozen_kind: type[E], rows: Sequence[Row]) -> list[E]:
+def _events(kind: type[E], unfrozen_kind: type[E], rows: Iterable[Row]) -> list[E]:
     events = []
-    for row, payload in zip(rows, _payloads(rows), strict=True):
-        event: Any = unfrozen_kind(*row)
-        event.payload = payload
-        event.__class__ = kind
-        events.append(event)
+    left = iter(rows)
+    while batch := list(islice(left, _READ_TOGETHER)):
+        for row, payload in zip(batch, _payloads(batch), strict=True):
+            event: Any = unfrozen_kind(*row)
+            event.payload = payload
+            event.__class__ = kind
+            events.append(event)
     return events
 
 
-def _payloads(rows: Sequence[Row]) -> list[Json]:
+def _payloads(rows: list[Row]) -> list[Json]:
     try:
         return decode_all([row[5] for row in rows])
     except NotJson:

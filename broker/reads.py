@@ -60,10 +60,15 @@ def events(given: Given[ReadEventsRequest]) -> Read[list[StoredEvent]]:
     request = validate(ReadEventsRequest, given)
 
     def read(transaction: Transaction) -> list[StoredEvent]:
-        rows = transaction.channel.all(_EVENTS, request.stream_id, request.after_revision)
-        return stored_events(rows)
+        return _events_after(transaction, request)
 
     return read
+
+
+def _events_after(transaction: Transaction, request: ReadEventsRequest) -> list[StoredEvent]:
+    after = request.after_revision
+    with transaction.channel.each(_EVENTS, request.stream_id, after) as rows:
+        return stored_events(rows)
 
 
 def authorized_events(given: Given[ReadAuthorizedEventsRequest]) -> Read[list[StoredEvent]]:
@@ -72,8 +77,7 @@ def authorized_events(given: Given[ReadAuthorizedEventsRequest]) -> Read[list[St
 
     def read(transaction: Transaction) -> list[StoredEvent]:
         _authorize(transaction, request.authorization, request.stream_id)
-        rows = transaction.channel.all(_EVENTS, request.stream_id, request.after_revision)
-        return stored_events(rows)
+        return _events_after(transaction, request)
 
     return read
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from broker.events import (
     stored_json,
 )
 from broker.messages import JournalEvent, StoredEvent
+from broker.statements import Row
 from tests.reads_support import array_bytes, store_raw_event
 from tests.support import acquire, commit_request, event, expect_refusal, page_request
 
@@ -60,6 +62,19 @@ def test_an_event_that_was_read_is_like_one_that_was_made(found: StoredEvent) ->
         found.revision = 2  # type: ignore[misc]  # which is the point
     with pytest.raises(AttributeError):
         del found.revision
+
+
+def test_no_more_rows_are_fetched_than_are_read_together() -> None:
+    fetched: list[int] = []
+
+    def rows() -> Iterator[Row]:
+        for number in range(1_000):
+            fetched.append(number)
+            yield ROW if number != 200 else (*ROW[:5], "{", *ROW[6:])
+
+    with expect_refusal(CorruptRow, table="events", row="e", column="payload_json"):
+        stored_events(rows())
+    assert len(fetched) == 256
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
