@@ -1,9 +1,11 @@
 """Leases with fencing epochs, and fenced, idempotent commits, on your own SQLAlchemy database.
 
-Three doors: `Broker.open(url)` for a process that just wants the store, `UnitOfWork(session)` for
-an application service with ORM models of its own, and the `broker` and `alembic` commands.
+Three doors: `Broker.open(url)` for a process that just wants the store, or `AsyncBroker` on an event
+loop; `UnitOfWork(session)` for an application service with ORM models of its own; and the `broker`
+and `alembic` commands.
 """
 
+from broker.async_store import AsyncBroker
 from broker.engine import IMMEDIATE, configure_engine
 from broker.messages import ABSENT, json_schemas
 from broker.options import Options
@@ -15,6 +17,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ABSENT",
     "IMMEDIATE",
+    "AsyncBroker",
     "Broker",
     "Options",
     "UnitOfWork",

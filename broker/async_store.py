@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
@@ -12,14 +12,15 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from broker import reads
-from broker.async_writes import AsyncWrites
+from broker import reads, walks
+from broker.async_writes import AsyncWrites, Threads
 from broker.errors import ConfigurationError
 from broker.operations import Operations
 from broker.options import Options
 from broker.store import Broker
 from broker.transaction import Read, Write
 from broker.unit_of_work import UnitOfWork
+from broker.walks import E, Walk
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -28,31 +29,33 @@ P = ParamSpec("P")
 _READING_THREADS = 4
 
 
-class _Awaited(Protocol[P, T_co]):
-    """A method that gives a coroutine."""
+class _Method(Protocol[P, T_co]):
+    """What a class has so that its instances have a method."""
 
-    def __get__(
-        self, instance: object, owner: type | None = None
-    ) -> Callable[P, Coroutine[Any, Any, T_co]]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[P, T_co]: ...
 
 
-def _awaited(operation: Callable[Concatenate[Any, P], T]) -> _Awaited[P, T]:
-    """An operation as `AsyncBroker` has it.
+# An operation as `AsyncBroker` has it is the same function: it returns whatever `_read`, `_write`
+# and `_walk` return, and here those are coroutines and asynchronous iterators.
 
-    It is the same function: what an operation returns is whatever `_read` and `_write` do, and
-    here those are coroutines.
-    """
-    return cast("_Awaited[P, T]", operation)
+
+def _awaited(operation: Callable[Concatenate[Any, P], T]) -> _Method[P, Coroutine[Any, Any, T]]:
+    return cast("_Method[P, Coroutine[Any, Any, T]]", operation)
+
+
+def _walked(operation: Callable[Concatenate[Any, P], Iterator[T]]) -> _Method[P, AsyncIterator[T]]:
+    return cast("_Method[P, AsyncIterator[T]]", operation)
 
 
 class AsyncBroker:
     """A store whose operations are awaited; make one with `await AsyncBroker.open(…)`.
 
-    They are those of `Broker`, with the same contracts. Requests are prepared and run on threads of
-    its own, so that the loop never waits; a request must not be changed until its call has ended.
-    Writes that wait for one another share a transaction. A task that is cancelled leaves neither a
-    lock nor a connection behind: what was not started is not done, and what was started gets its
-    recorded result when it is repeated by its message id or request id.
+    They are those of `Broker`, with the same contracts; a walk is an asynchronous iterator.
+    Requests are prepared and run on threads of its own, so that the loop never waits; one must not
+    be changed until its call has ended. Writes that wait for one another share a transaction. A
+    task that is cancelled leaves neither a lock nor a connection behind: what was not started is
+    not done, and what was started gets its recorded result when it is repeated by its message id
+    or request id.
 
     It belongs to the event loop in which it was made.
     """
@@ -67,15 +70,22 @@ class AsyncBroker:
         options: Options | None = None,
     ) -> Self:
         """Open a database, and bring its schema up to date; as `Broker.open`."""
-        opening = partial(Broker.open, url, migrate=migrate, shared=shared, options=options)
-        return cls(await asyncio.to_thread(opening))
+        thread = Threads(1, thread_name_prefix="broker-opener")
+        opening = thread.submit(Broker.open, url, migrate=migrate, shared=shared, options=options)
+        try:
+            return cls(await asyncio.wrap_future(opening))
+        except asyncio.CancelledError:
+            thread.submit(_close, opening)  # when it is done
+            raise
+        finally:
+            thread.shutdown(wait=False)
 
     def __init__(self, broker: Broker) -> None:
         """Serve the running event loop from a store that is open, and that threads may use too."""
         self.options = broker.options
         self._broker = broker
         self._writes = AsyncWrites(broker._connections.writes, asyncio.get_running_loop())
-        self._reading = ThreadPoolExecutor(_READING_THREADS, thread_name_prefix="broker-reader")
+        self._reading = Threads(_READING_THREADS, thread_name_prefix="broker-reader")
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,7 +99,7 @@ class AsyncBroker:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of all connections, once the writes that are running are done. Can be repeated.
+        """Let go of all connections, once what is running is done. Can be repeated.
 
         Those that wait to be started are refused: they, and what is called afterwards, raise
         StoreClosed.
@@ -112,13 +122,24 @@ class AsyncBroker:
 
     async def _read(self, make: Callable[P, Read[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = self._require_loop()
-        return await loop.run_in_executor(
-            self._reading, partial(self._broker._read, make, *args, **kwargs)
-        )
+        reading = partial(self._read_on_thread, make, *args, **kwargs)
+        return await loop.run_in_executor(self._reading, reading)
+
+    def _read_on_thread(self, make: Callable[P, Read[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return self._broker._read(make, *args, **kwargs)
+        except StopIteration as error:  # which no future takes: its task would wait for ever
+            raise RuntimeError("a clock raised StopIteration") from error
 
     async def _write(self, make: Callable[P, Write[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         self._require_loop()
         return await self._writes.run(partial(make, *args, **kwargs))
+
+    def _walk(
+        self, make: Callable[P, Walk[E]], *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncIterator[E]:
+        walk = make(*args, **kwargs)  # a request of three fields at most, checked at once
+        return walks.each_async(self._read, walk)
 
     def _require_loop(self) -> asyncio.AbstractEventLoop:
         """The running loop. Raises StoreClosed; ConfigurationError in another than its own."""
@@ -144,7 +165,11 @@ class AsyncBroker:
     read_authorized_events = _awaited(Operations.read_authorized_events)
     read_authorized_events_page = _awaited(Operations.read_authorized_events_page)
     list_streams = _awaited(Operations.list_streams)
+    read_journal = _awaited(Operations.read_journal)
     read_model_events = _awaited(Operations.read_model_events)
+    walk_events = _walked(Operations.walk_events)
+    walk_journal = _walked(Operations.walk_journal)
+    walk_read_model_events = _walked(Operations.walk_read_model_events)
     read_model_sources = _awaited(Operations.read_model_sources)
     read_projection = _awaited(Operations.read_projection)
     list_pending_outbox = _awaited(Operations.list_pending_outbox)
@@ -155,3 +180,9 @@ class AsyncBroker:
     def journal_mode(self) -> Coroutine[Any, Any, str]:
         """How the database keeps its journal, to be awaited as everything else."""
         return self._read(reads.journal_mode)
+
+
+def _close(opening: Future[Broker]) -> None:
+    """Close a store that nobody waits for any more, if it was opened."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

@@ -10,30 +10,59 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from time import monotonic, sleep
+from typing import Any, ParamSpec, TypeVar, cast
 
 from broker.errors import StoreClosed
 from broker.pending import Pending
-from broker.transaction import Write
-from broker.write_queue import MOST_IN_A_GROUP, WriteQueue
+from broker.transaction import Transaction, Write
+from broker.write_queue import MOST_IN_A_GROUP, WriteQueue, kept_busy
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+# While requests are prepared, the loop can run only when the interpreter is given up, which
+# otherwise happens every 5 ms. A pause that is shorter than it takes to wake up would not do.
+_AT_A_STRETCH = 8
+_A_MOMENT = 0.000_001
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads for the calls of an event loop."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Let a thread do it; StoreClosed after `shutdown`, which the interpreter's end is too."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as error:
+            raise StoreClosed("this AsyncBroker was closed, or the process is ending") from error
 
 
 class PendingTask(Pending[T]):
-    """A write that a task awaits; `make` prepares it."""
+    """A write that a task awaits; `make` prepares it.
+
+    The task waits for `future`, which says only that there is an outcome; to cancel it is to give
+    the write up.
+    """
 
     __slots__ = ("_writes", "future", "make")
 
     def __init__(self, writes: AsyncWrites, make: Callable[[], Write[T]], deadline: float) -> None:
         super().__init__(cast("Write[T]", None), deadline)
         self.make = make
-        self.future: asyncio.Future[T] = writes.loop.create_future()
+        self.future: asyncio.Future[None] = writes.loop.create_future()
         self._writes = writes
+
+    def apply(self, transaction: Transaction) -> None:
+        """Do the write, as ever; nothing for a task that was cancelled before."""
+        if self.future.cancelled():
+            self.is_settled = True
+        else:
+            super().apply(transaction)
 
     def expect_to_wait(self) -> None:
         """Nothing: no thread waits for it."""
@@ -43,13 +72,9 @@ class PendingTask(Pending[T]):
         self._writes.wake(self)
 
     def tell(self) -> None:
-        """On the loop: let the task have the outcome, if it still waits."""
-        if self.future.done():
-            return
-        try:
-            self.future.set_result(self.outcome())
-        except BaseException as error:
-            self.future.set_exception(error)
+        """On the loop: let the task go on, if it still waits."""
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 class AsyncWrites:
@@ -59,11 +84,12 @@ class AsyncWrites:
         self.loop = loop
         self._queue = queue
         self._state = threading.Lock()
-        self._asked: deque[PendingTask[Any]] = deque()
+        self._asked: OrderedDict[PendingTask[Any], None] = OrderedDict()
         self._leader: PendingTask[Any] | None = None
         self._settled: list[PendingTask[Any]] = []
         self._is_serving = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="broker-writer")
+        self._last_led = 0.0
+        self._thread = Threads(1, thread_name_prefix="broker-writer")
 
     async def run(self, make: Callable[[], Write[T]]) -> T:
         """Do the write that `make` gives; see `WriteQueue.run`.
@@ -73,25 +99,34 @@ class AsyncWrites:
         """
         pending = PendingTask(self, make, self._queue.deadline())
         with self._state:
-            self._asked.append(pending)
+            self._queue.require_room(beside=len(self._asked))
             self._serve_soon()
+            self._asked[pending] = None
         try:
-            return await pending.future
+            await pending.future
         except asyncio.CancelledError:
-            self._queue.withdraw(pending)
+            with self._state:
+                self._asked.pop(pending, None)
             raise
+        return pending.outcome()
 
     def wake(self, pending: PendingTask[Any]) -> None:
         """Lead it on the thread; or, if it is settled, tell its task, and others with it."""
         with self._state:
-            if not pending.is_settled:
-                self._leader = pending
-                self._serve_soon()
+            if pending.is_settled:
+                self._settled.append(pending)
+                if len(self._settled) == 1:
+                    with suppress(RuntimeError):  # the loop is closed, and its tasks are gone
+                        self.loop.call_soon_threadsafe(self._tell)
                 return
-            self._settled.append(pending)
-            if len(self._settled) == 1:
-                with suppress(RuntimeError):  # the loop is closed, and its tasks are gone
-                    self.loop.call_soon_threadsafe(self._tell)
+            self._leader = pending
+            try:
+                self._serve_soon()
+            except StoreClosed:  # the interpreter is about to end, and others wait behind it
+                self._is_serving = True
+            else:
+                return
+        self._serve()
 
     def close(self) -> None:
         """Wait for the thread to end, once the queue is closed; not on the loop."""
@@ -106,20 +141,16 @@ class AsyncWrites:
     # -------------------------------------------------------------------------------- on the thread
 
     def _serve_soon(self) -> None:
-        if self._is_serving:
-            return
-        try:
+        if not self._is_serving:
             self._thread.submit(self._serve)
-        except RuntimeError as error:  # it was shut down
-            raise StoreClosed("this AsyncBroker was closed: open another one") from error
-        self._is_serving = True
+            self._is_serving = True
 
     def _serve(self) -> None:
         while True:
             with self._state:
                 leader, self._leader = self._leader, None
                 count = 0 if leader else min(len(self._asked), MOST_IN_A_GROUP)
-                asked = [self._asked.popleft() for _ in range(count)]
+                asked = [self._asked.popitem(last=False)[0] for _ in range(count)]
                 if leader is None and not asked:
                     self._is_serving = False
                     return
@@ -129,37 +160,42 @@ class AsyncWrites:
 
     def _enter(self, asked: list[PendingTask[Any]]) -> PendingTask[Any] | None:
         """Put what was asked for into the queue; that which is to be led, if any."""
+        ready = []
+        for number, each in enumerate(asked, start=1):
+            if self._prepare(each):
+                ready.append(each)
+            if number % _AT_A_STRETCH == 0:
+                sleep(_A_MOMENT)
+
         leader = None
-        for each in [each for each in asked if self._prepare(each)]:
+        for each in ready:
             try:
                 if self._queue.enter(each):
                     leader = each
-                elif each.future.cancelled():
-                    self._queue.withdraw(each)
             except Exception as error:
                 self._fail(each, error)
         return leader
 
     def _prepare(self, pending: PendingTask[Any]) -> bool:
-        if pending.future.cancelled():
+        """Make the write of what was asked for; whether that can be done, and in time."""
+        if pending.deadline < self._last_led:
+            self._fail(pending, kept_busy())
             return False
         try:
             pending.write = pending.make()
-        except Exception as error:
+        except BaseException as error:  # such as SystemExit, of a mapping of the application's
             self._fail(pending, error)
             return False
         return True
 
     def _lead(self, leader: PendingTask[Any]) -> None:
-        if leader.future.cancelled():
-            self._queue.abandon(leader)
-            return
         try:
             self._queue.lead(leader)
         except BaseException as error:  # such as SystemExit, of a clock of the application's
             self._fail(leader, error)
         else:
             self.wake(leader)
+        self._last_led = monotonic()
 
     def _fail(self, pending: PendingTask[Any], error: BaseException) -> None:
         pending.fail(error, error.__cause__)

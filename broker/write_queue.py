@@ -73,17 +73,22 @@ class WriteQueue:
         with self._state:
             if self._is_closed:
                 raise _closed()
-            if len(self._waiting) >= self._capacity:
-                raise DatabaseBusy(
-                    f"{len(self._waiting)} writes wait already, which is the queue_capacity;"
-                    " nothing was stored, try again"
-                )
+            self.require_room()
             self._waiting.append(pending)
             if self._is_led or self._is_paused:
                 pending.expect_to_wait()
                 return False
             self._is_led = pending.is_leading = True
             return True
+
+    def require_room(self, *, beside: int = 0) -> None:
+        """Raise DatabaseBusy if one more is too many, `beside` so many that wait elsewhere."""
+        waiting = len(self._waiting) + beside
+        if waiting >= self._capacity:
+            raise DatabaseBusy(
+                f"{waiting} writes wait already, which is the queue_capacity;"
+                " nothing was stored, try again"
+            )
 
     def withdraw(self, pending: Pending[Any]) -> bool:
         """Take a write out of the queue; whether it was there, and not to be led yet."""
@@ -117,10 +122,11 @@ class WriteQueue:
         with self._state:
             self._is_closed = True
             refused = self._refuse_waiting()
-            self._nobody_leads.wait_for(lambda: not self._is_led)
-            self._writer.disconnect()
         for each in refused:
             each.wake()
+        with self._state:
+            self._nobody_leads.wait_for(lambda: not self._is_led)
+            self._writer.disconnect()
 
     def pause(self, timeout: float) -> bool:
         """Let no group start, and wait for the one that is running; whether it has ended."""
@@ -153,7 +159,7 @@ class WriteQueue:
             self.abandon(pending)
             raise
         if is_too_late:
-            raise DatabaseBusy("other threads kept the store busy; nothing was stored, try again")
+            raise kept_busy()
         return pending.is_leading
 
     def _start(self, group: list[Pending[Any]]) -> list[Pending[Any]]:
@@ -209,6 +215,11 @@ class WriteQueue:
             each.fail(_closed())
             self._waiting.remove(each)
         return refused
+
+
+def kept_busy() -> DatabaseBusy:
+    """What to tell one that has waited past its deadline."""
+    return DatabaseBusy("other writers kept the store busy; nothing was stored, try again")
 
 
 def _closed() -> StoreClosed:

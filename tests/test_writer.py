@@ -373,7 +373,7 @@ def test_a_thread_that_waits_too_long_for_another_is_told_so(
         slow = threading.Thread(target=acquire, args=(store,))
         slow.start()
         assert inside.wait(10)
-        with pytest.raises(DatabaseBusy, match="other threads"):
+        with pytest.raises(DatabaseBusy, match="other writers"):
             acquire(store, "second", "second")
         assert store.get_lease({"actorId": "actor"}) is None
         go_on.set()

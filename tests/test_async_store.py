@@ -1,0 +1,675 @@
+"""The async store: the operations, awaited; what it opens, closes and leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+from sqlalchemy import Pool, event
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from broker import AsyncBroker, Broker
+from broker.errors import (
+    ConfigurationError,
+    DatabaseError,
+    DatabaseUnavailable,
+    InvalidRequest,
+    LeaseUnavailable,
+    RevisionConflict,
+    StaleLease,
+    StoreClosed,
+)
+from broker.messages import (
+    CommitRequest,
+    CommitResult,
+    GetLeaseRequest,
+    Lease,
+    ReadEventsRequest,
+    StoredEvent,
+)
+from broker.operations import Operations
+from broker.transaction import Read, Transaction
+from tests import support
+from tests.async_support import (
+    acquiring,
+    become_idle,
+    entered,
+    is_idle,
+    on_a_loop,
+    operate,
+    with_store,
+)
+from tests.support import (
+    TTL_MS,
+    ManualClock,
+    acquire,
+    commit_request,
+    contents,
+    expect_refusal,
+    finish,
+    is_write_locked,
+    open_files,
+    open_store,
+    operation_names,
+    operation_requests,
+    raw,
+    rows,
+    start_python,
+    url_of,
+    write_locked_by_a_process,
+)
+
+# --------------------------------------------------------------------------------- the operations
+
+
+def test_every_operation_is_the_same_function_as_of_the_other_doors() -> None:
+    for name in operation_names() - {"journal_mode"}:
+        assert inspect.getattr_static(AsyncBroker, name) is getattr(Operations, name)
+    assert isinstance(inspect.getattr_static(AsyncBroker, "journal_mode"), property)
+
+
+def test_it_offers_what_a_store_offers_and_documents_it() -> None:
+    offered = {name for name in dir(AsyncBroker) if not name.startswith("_")}
+    assert offered == {name for name in dir(Broker) if not name.startswith("_")}
+    assert all(inspect.getdoc(getattr(AsyncBroker, name)) for name in offered)
+
+
+def test_every_operation_gives_the_result_that_threads_get(tmp_path: Path) -> None:
+    answers = {}
+    for door in ("sync", "async"):
+        clock, path = ManualClock(), tmp_path / f"{door}.db"
+        with open_store(path, clock) as store:
+            requests = operation_requests(store, clock)
+            if door == "sync":
+                answers[door] = {
+                    name: support.operate(store, name, requests[name]) for name in requests
+                }
+                continue
+
+            async def work(store: Broker = store, requests: dict[str, Any] = requests) -> Any:
+                awaited = AsyncBroker(store)
+                return {name: await operate(awaited, name, requests[name]) for name in requests}
+
+            answers[door] = on_a_loop(work)
+    assert answers["async"] == answers["sync"]
+    assert contents(tmp_path / "async.db") == contents(tmp_path / "sync.db")
+
+
+def test_type_checkers_know_what_comes_out_of_an_await(path: Path, clock: ManualClock) -> None:
+    async def work(store: AsyncBroker) -> None:
+        lease = assert_type(await acquiring(store), Lease)
+        request = CommitRequest.model_validate(commit_request(lease, streamId="actor"))
+        assert_type(await store.commit(request), CommitResult)
+        assert_type(await store.commit(request.to_json()), CommitResult)
+        assert_type(await store.get_lease(GetLeaseRequest(actor_id="actor")), Lease | None)
+        assert_type(
+            await store.read_events(ReadEventsRequest(stream_id="actor")), list[StoredEvent]
+        )
+        assert_type(await store.table_names(), list[str])
+        async for each in store.walk_events(ReadEventsRequest(stream_id="actor")):
+            assert_type(each, StoredEvent)
+        assert_type(await store.journal_mode, str)
+        shown: Any = {"actorId": "actor", "lease": lease.credential.to_json()}
+        await store.release_lease(shown, request_id="release")
+        with pytest.raises(TypeError):
+            await store.commit()  # type: ignore[call-arg]  # what a type checker must refuse
+        with pytest.raises(InvalidRequest):
+            await store.commit(5)  # type: ignore[arg-type]  # the same
+
+    with_store(path, clock, work)
+
+
+def test_errors_come_out_of_the_await_as_what_they_are(path: Path, clock: ManualClock) -> None:
+    async def work(store: AsyncBroker) -> None:
+        lease = await acquiring(store)
+        request = commit_request(lease, streamId="actor")
+        wrong = {**request, "lease": {"epoch": 9, "nonce": "no"}}
+        with expect_refusal(InvalidRequest, field="ttlMs"):
+            await store.acquire_lease({"actorId": "new", "holderId": "holder", "ttlMs": 0})
+        with expect_refusal(InvalidRequest, field="actorId"):
+            await store.get_lease({})
+        with pytest.raises(LeaseUnavailable):
+            await acquiring(store)
+        with pytest.raises(StaleLease):
+            await store.commit(wrong)
+        with pytest.raises(RevisionConflict):
+            await store.commit({**request, "expectedRevision": 7})
+        await store.commit(request)
+        later = request | {"messageId": "later", "expectedRevision": 1}
+        later |= {"events": [], "projections": [{"projectionId": "projection", "value": 1}]}
+        with raw(path) as connection:
+            connection.execute("DROP TABLE projections")
+        for call in (
+            store.read_projection({"projectionId": "projection"}),
+            store.commit(later),
+        ):
+            with pytest.raises(DatabaseError, match="no such table") as caught:
+                await call
+            assert isinstance(caught.value.__cause__, sqlite3.Error)
+        await become_idle(store)
+
+    with_store(path, clock, work)
+
+
+def test_an_error_is_in_no_reference_cycle(path: Path, clock: ManualClock) -> None:
+    async def refused(call: Callable[[], Any], kind: type[Exception]) -> weakref.ref[Exception]:
+        try:
+            await call()
+        except kind as error:
+            return weakref.ref(error)
+        raise AssertionError("it was not refused")
+
+    async def work(store: AsyncBroker) -> None:
+        wrong = commit_request(await acquiring(store), streamId="actor", expectedRevision=7)
+        stale: Any = {"actorId": "actor", "lease": {"epoch": 9, "nonce": "no"}}
+        reading = {"streamId": "actor", "authorization": stale}
+        gc.collect()
+        gc.disable()
+        try:
+            errors = [
+                await refused(lambda: store.release_lease(stale), StaleLease),
+                await refused(lambda: store.commit(wrong), RevisionConflict),
+                await refused(lambda: store.commit({}), InvalidRequest),
+                await refused(lambda: store.read_authorized_events(reading), StaleLease),
+            ]
+            await entered(store)
+            await asyncio.to_thread(store._reading.shutdown)  # its threads forget what they did
+            assert [error() for error in errors] == [None] * 4
+        finally:
+            gc.enable()
+
+    with_store(path, clock, work)
+
+
+def test_a_walk_may_be_abandoned_anywhere(path: Path, clock: ManualClock) -> None:
+    async def work(store: AsyncBroker) -> None:
+        lease = await acquiring(store)
+        events = [support.event(str(number)) for number in range(300)]
+        await store.commit(commit_request(lease, streamId="actor", events=events))
+        seen = []
+        async for each in store.walk_events({"streamId": "actor"}):
+            seen.append(each.event_id)
+            if len(seen) == 200:
+                break
+        assert seen == [str(number) for number in range(200)]
+        await asyncio.to_thread(store._reading.shutdown)
+        assert is_idle(store)
+
+    with_store(path, clock, work)
+
+
+@pytest.mark.parametrize("name", ["acquire_lease", "read_model_sources"])
+def test_stop_iteration_of_an_applications_clock_reaches_the_caller(
+    path: Path, clock: ManualClock, name: str
+) -> None:
+    ticks = iter([1_000])  # for the opening
+
+    async def work(store: AsyncBroker) -> None:
+        requests = {
+            "acquire_lease": {"actorId": "actor", "holderId": "holder", "ttlMs": TTL_MS},
+            "read_model_sources": {"workspaceId": "workspace"},
+        }
+        with pytest.raises(RuntimeError, match="StopIteration") as caught:
+            await operate(store, name, requests[name])
+        assert isinstance(caught.value.__cause__, StopIteration)
+        await become_idle(store)
+
+    async def run() -> None:
+        options = clock.options().__class__(wall_clock=lambda: next(ticks))
+        async with await AsyncBroker.open(url_of(path), options=options) as store:
+            await work(store)
+
+    on_a_loop(run)
+
+
+# -------------------------------------------------------------------------- nothing on the loop
+
+
+class Watched(Mapping[str, Any]):
+    """A request that remembers which threads have looked at it."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self._content = content
+        self.threads: set[int] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.threads.add(threading.get_ident())
+        return self._content[key]
+
+    def __iter__(self) -> Iterator[str]:
+        self.threads.add(threading.get_ident())
+        return iter(self._content)
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+
+@pytest.fixture
+def threads_of_sqlite() -> Iterator[set[int]]:
+    """The threads that have connected to a database or run a statement."""
+    threads: set[int] = set()
+
+    def watch(connection: sqlite3.Connection, _record: object) -> None:
+        threads.add(threading.get_ident())
+        connection.set_trace_callback(lambda _sql: threads.add(threading.get_ident()))
+
+    event.listen(Pool, "connect", watch)
+    yield threads
+    event.remove(Pool, "connect", watch)
+
+
+def test_the_loop_meets_neither_a_database_nor_a_request(
+    path: Path, clock: ManualClock, threads_of_sqlite: set[int]
+) -> None:
+    with open_store(tmp := path.with_name("example.db"), clock) as example:
+        requests = operation_requests(example, clock)
+    threads_of_sqlite.clear()
+    path.write_bytes(tmp.read_bytes())
+
+    async def work(store: AsyncBroker) -> None:
+        for name, request in requests.items():
+            if request is None:
+                await operate(store, name, None)
+                continue
+            watched = Watched(request.to_json())
+            await operate(store, name, watched)
+            assert watched.threads
+            if not name.startswith("walk"):  # whose requests are small, and checked at once
+                assert threading.get_ident() not in watched.threads
+
+    with_store(path, clock, work)
+    assert len(threads_of_sqlite) > 2
+    assert threading.get_ident() not in threads_of_sqlite
+
+
+# ------------------------------------------------------------------------------------ cancellation
+
+
+class SlowRead:
+    """A read that is held up in the middle of its transaction until it is let go on."""
+
+    def __init__(self) -> None:
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def make(self) -> Read[int]:
+        """To be given to `_read`."""
+
+        def read(_transaction: Transaction) -> int:
+            self.inside.set()
+            assert self.go_on.wait(60)
+            return 1
+
+        return read
+
+
+def test_a_cancelled_read_gives_its_connection_back(path: Path, clock: ManualClock) -> None:
+    async def work(store: AsyncBroker) -> None:
+        await acquiring(store)
+        slow = SlowRead()
+        reading = asyncio.create_task(store._read(slow.make))
+        assert await asyncio.to_thread(slow.inside.wait, 60)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert await store.get_lease({"actorId": "actor"}) is not None
+        slow.go_on.set()
+        await asyncio.to_thread(store._reading.shutdown)
+        assert is_idle(store)
+
+    with_store(path, clock, work)
+
+
+def test_a_read_that_is_cancelled_while_it_waits_for_a_thread_is_not_done(
+    path: Path, clock: ManualClock
+) -> None:
+    async def work(store: AsyncBroker) -> None:
+        slow = [SlowRead() for _ in range(5)]
+        reads = [asyncio.create_task(store._read(each.make)) for each in slow]
+        for each in slow[:4]:
+            assert await asyncio.to_thread(each.inside.wait, 60)
+        reads[4].cancel()
+        await asyncio.wait(reads[4:])
+        for each in slow:
+            each.go_on.set()
+        assert await asyncio.gather(*reads[:4]) == [1, 1, 1, 1]
+        await asyncio.to_thread(store._reading.shutdown)
+        assert not slow[4].inside.is_set()
+
+    with_store(path, clock, work)
+
+
+def test_an_opening_that_is_cancelled_leaves_nothing_open(path: Path, clock: ManualClock) -> None:
+    open_store(path, clock).close()
+
+    async def work() -> None:
+        with write_locked_by_a_process(path):
+            opening = asyncio.create_task(AsyncBroker.open(url_of(path)))
+            await asyncio.sleep(0)  # it has begun
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        await asyncio.to_thread(join_threads, "broker-opener")
+
+    on_a_loop(work)
+    assert open_files(path) == []
+
+
+def join_threads(name: str) -> None:
+    """Wait for the threads of this name to end."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(name):
+            thread.join(60)
+
+
+# ----------------------------------------------------------------------------- opening and closing
+
+
+def test_opening_refuses_what_broker_open_refuses(tmp_path: Path) -> None:
+    async def work() -> None:
+        with pytest.raises(DatabaseUnavailable):
+            await AsyncBroker.open(url_of(tmp_path / "missing.db"), migrate=False)
+
+    on_a_loop(work)
+
+
+@pytest.mark.parametrize("name", sorted(operation_names()))
+def test_after_close_every_operation_says_that_the_store_is_closed(
+    path: Path, clock: ManualClock, name: str
+) -> None:
+    with open_store(path, clock) as store:
+        request = operation_requests(store, clock)[name]
+
+    async def work(store: AsyncBroker) -> None:
+        await store.close()
+        with pytest.raises(StoreClosed):
+            await operate(store, name, request)
+
+    with_store(path, clock, work)
+
+
+def test_closing_lets_go_of_every_file_and_thread_and_can_be_repeated(
+    path: Path, clock: ManualClock
+) -> None:
+    async def work(store: AsyncBroker) -> None:
+        await acquiring(store)
+        await store.get_lease({"actorId": "actor"})
+        assert open_files(path)
+        await asyncio.gather(store.close(), store.close())
+        await store.close()
+        assert open_files(path) == []
+        assert [each for each in threading.enumerate() if each.name.startswith("broker")] == []
+
+    with_store(path, clock, work)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_leaving_the_context_closes_also_after_an_error(path: Path, clock: ManualClock) -> None:
+    async def work(store: AsyncBroker) -> None:
+        await acquiring(store)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        with_store(path, clock, work)
+    assert open_files(path) == []
+
+
+def test_closing_waits_for_the_reads_that_run_and_refuses_those_that_wait(
+    path: Path, clock: ManualClock
+) -> None:
+    async def work(store: AsyncBroker) -> None:
+        slow = [SlowRead() for _ in range(4)]
+        running = [asyncio.create_task(store._read(each.make)) for each in slow]
+        for each in slow:
+            assert await asyncio.to_thread(each.inside.wait, 60)
+        waiting = asyncio.create_task(store.get_lease({"actorId": "actor"}))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(store.close())
+        await until_closed(store)
+        for each in slow:
+            each.go_on.set()
+        assert await asyncio.gather(*running) == [1, 1, 1, 1]
+        with pytest.raises(StoreClosed):
+            await waiting
+        await closing
+
+    with_store(path, clock, work)
+    assert open_files(path) == []
+
+
+async def until_closed(store: AsyncBroker) -> None:
+    """Wait until the store refuses what is called."""
+    while not store._broker._connections._closed:
+        await asyncio.sleep(0)
+
+
+def test_what_meets_the_closing_of_the_threads_is_told_that_the_store_is_closed(
+    path: Path, clock: ManualClock
+) -> None:
+    # The call has seen an open store, and finds the threads gone.
+    async def work(store: AsyncBroker) -> None:
+        store._writes.close()
+        store._reading.shutdown()
+        with pytest.raises(StoreClosed):
+            await acquiring(store)
+        with pytest.raises(StoreClosed):
+            await store.table_names()
+        assert is_idle(store)
+
+    with_store(path, clock, work)
+
+
+def test_it_belongs_to_its_loop_and_says_so_in_another(path: Path, clock: ManualClock) -> None:
+    async def make() -> AsyncBroker:
+        return await AsyncBroker.open(url_of(path), options=clock.options())
+
+    async def misuse() -> None:
+        for call in (acquiring(store), store.table_names(), store.journal_mode):
+            with pytest.raises(ConfigurationError, match="another event loop"):
+                await call
+
+    store = on_a_loop(make)
+    on_a_loop(misuse)
+    on_a_loop(store.close)  # which any loop may do
+    assert open_files(path) == []
+
+
+def test_a_store_that_a_fork_has_spoilt_is_refused_here_too(store: Broker) -> None:
+    async def work() -> None:
+        awaited = AsyncBroker(store)
+        for call in (acquiring(awaited), awaited.table_names()):
+            with pytest.raises(ConfigurationError, match="forked while the store was in use"):
+                await call
+
+    store._connections.start_afresh(was_paused=False)
+    on_a_loop(work)
+
+
+def test_without_a_running_loop_none_can_be_made(store: Broker) -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        AsyncBroker(store)
+
+
+# ------------------------------------------------------------------------------------ its neighbours
+
+
+def test_threads_and_tasks_use_the_same_store(store: Broker) -> None:
+    async def work() -> None:
+        awaited = AsyncBroker(store)
+        assert awaited.options is store.options
+        assert awaited.engine is store.engine
+        lease = await acquiring(awaited)
+        assert store.get_lease({"actorId": "actor"}) == lease
+        result = await asyncio.to_thread(store.commit, commit_request(lease, streamId="actor"))
+        assert await awaited.get_stream_revision({"streamId": "actor"}) == result.revision == 1
+        await awaited.close()
+        with pytest.raises(StoreClosed):
+            store.table_names()
+
+    on_a_loop(work)
+
+
+def test_units_of_work_in_an_async_session_go_on_beside_it(path: Path, clock: ManualClock) -> None:
+    async def work(store: AsyncBroker) -> None:
+        engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+        async with AsyncSession(engine) as session:
+            lease = await session.run_sync(lambda sync: acquire(store.unit_of_work(sync)))
+            await session.commit()
+            await store.commit(commit_request(lease))
+            later = commit_request(lease, "later", expectedRevision=1)
+            await session.run_sync(lambda sync: store.unit_of_work(sync).commit(later))
+            await session.commit()
+        await engine.dispose()
+        assert await store.get_stream_revision({"streamId": "stream"}) == 2
+
+    with_store(path, clock, work)
+
+
+def test_greenlet_is_not_needed(path: Path) -> None:
+    script = """
+import asyncio, sys
+sys.modules["greenlet"] = None  # as if it were not installed
+from broker import AsyncBroker
+
+async def main():
+    async with await AsyncBroker.open(sys.argv[1]) as store:
+        await store.acquire_lease({"actorId": "actor", "holderId": "holder", "ttlMs": 60_000})
+        await store.table_names()
+
+asyncio.run(main())
+"""
+    finish(start_python(script, url_of(path)))
+    assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
+
+
+# ------------------------------------------------------------------------- the end of the process
+
+NEVER_CLOSED = """
+import asyncio, sys
+from broker import AsyncBroker, Broker
+
+LEASE = {"holderId": "holder", "ttlMs": 60_000}
+
+async def main():
+    store = await AsyncBroker.open(sys.argv[1])
+    await store.acquire_lease({"actorId": "actor", **LEASE})
+    await store.table_names()
+    return store
+
+kept = asyncio.run(main())
+"""
+
+
+def test_a_process_ends_with_a_store_that_nobody_closed(path: Path) -> None:
+    finish(start_python(NEVER_CLOSED, url_of(path)))
+    assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    assert not is_write_locked(path)
+
+
+LOOP_CLOSED_WITH_TASKS = """
+import asyncio, sys, warnings
+from broker import AsyncBroker, Broker
+
+LEASE = {"holderId": "holder", "ttlMs": 60_000}
+loop = asyncio.new_event_loop()
+loop.set_exception_handler(lambda *_: None)  # which says that a task was destroyed
+store = loop.run_until_complete(AsyncBroker.open(sys.argv[1]))
+
+async def start():
+    for number in range(200):
+        waiting.append(loop.create_task(store.acquire_lease({"actorId": str(number), **LEASE})))
+    await asyncio.sleep(0)
+
+waiting = []
+loop.run_until_complete(start())
+loop.close()
+print("closed", flush=True)
+"""
+
+
+def test_a_process_ends_though_a_loop_was_closed_with_tasks_waiting(path: Path) -> None:
+    with open_store(path, ManualClock()):
+        pass
+    assert finish(start_python(LOOP_CLOSED_WITH_TASKS, url_of(path))) == "closed\n"
+    assert not is_write_locked(path)
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+INTERRUPTED = """
+import asyncio, signal, sqlite3, sys
+from broker import AsyncBroker, Options
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+async def main():
+    async with await AsyncBroker.open(sys.argv[1], options=Options(busy_timeout_ms=500)) as store:
+        connection = sqlite3.connect(sys.argv[2], isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        request = {"actorId": "actor", "holderId": "holder", "ttlMs": 60_000}
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+        await store.acquire_lease(request)
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_of_the_program_ends_it_and_what_it_waited_for(path: Path) -> None:
+    assert finish(start_python(INTERRUPTED, url_of(path), path)) == "interrupted\n"
+    assert rows(path, "SELECT * FROM actor_leases") == []
+    assert not is_write_locked(path)
+
+
+FORK = """
+import asyncio, os, sys
+from broker import AsyncBroker
+from broker.errors import ConfigurationError
+
+LEASE = {"holderId": "holder", "ttlMs": 60_000}
+
+async def child(parents):
+    try:
+        await parents.table_names()
+    except ConfigurationError:
+        await parents.close()
+    async with await AsyncBroker.open(sys.argv[1]) as store:
+        await store.acquire_lease({"actorId": "child", **LEASE})
+
+async def main():
+    async with await AsyncBroker.open(sys.argv[1]) as store:
+        writing = [
+            asyncio.create_task(store.acquire_lease({"actorId": str(number), **LEASE}))
+            for number in range(50)
+        ]
+        await store.table_names()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                asyncio.run(child(store))
+            except BaseException as error:
+                print(repr(error), file=sys.stderr, flush=True)
+                os._exit(1)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        await asyncio.gather(*writing)
+        await store.acquire_lease({"actorId": "parent", **LEASE})
+        return code
+
+sys.exit(asyncio.run(main()))
+"""
+
+
+def test_a_child_of_an_async_program_opens_its_own(path: Path) -> None:
+    finish(start_python(FORK, url_of(path)))
+    actors = {actor for (actor,) in rows(path, "SELECT actor_id FROM actor_leases")}
+    assert actors == {"child", "parent", *map(str, range(50))}
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
