@@ -25,7 +25,7 @@ class Reader:
     """Runs reads side by side, each in a deferred transaction that is rolled back.
 
     Connections come from the pool, and some are kept for the next reads: to check one out and in
-    takes a third of the time of a short read. Those are detached, so that they count for nothing
+    takes half of the time of a short read. Those are detached, so that they count for nothing
     where sessions wait for a connection of the pool.
     """
 
