@@ -78,7 +78,13 @@ def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
             insert_outbox(transaction, commit, now)
             upsert_projections(transaction, commit, result.revision, now)
     except (sqlite3.IntegrityError, ForeignProjection) as error:
-        raise _conflict(transaction, commit) or error from error
+        conflict = _conflict(transaction, commit)
+        if conflict is None:
+            raise
+        try:
+            raise conflict from error
+        finally:
+            del conflict  # which the traceback of its own cause would keep alive
     return result
 
 

@@ -18,16 +18,16 @@ _TO_BE_EXPLAINED = (sqlite3.IntegrityError, Conflict)
 class Pending(Generic[T]):
     """One write, and the thread that asked for it and waits.
 
-    `deadline` (of `time.monotonic`) is until when it may wait to be started. `is_leading` says that
-    it is to lead the next group, or has; `is_settled` that it has its outcome.
+    `deadline` (of `time.monotonic`) is until when it may wait to be started. `is_settled` says that
+    it has its outcome, `is_abandoned` that nobody waits for that any more.
     """
 
-    __slots__ = ("_gate", "_result", "deadline", "error", "is_leading", "is_settled", "write")
+    __slots__ = ("_gate", "_result", "deadline", "error", "is_abandoned", "is_settled", "write")
 
     def __init__(self, write: Write[T], deadline: float) -> None:
         self.write = write
         self.deadline = deadline
-        self.is_leading = self.is_settled = False
+        self.is_abandoned = self.is_settled = False
         self.error: BaseException | None = None
         self._result: T | None = None
         self._gate: threading.Lock | None = None
@@ -69,10 +69,16 @@ class Pending(Generic[T]):
         self.is_settled = True
 
     def outcome(self) -> T:
-        """The result, or the error, raised; to be called once."""
-        if self.error is None:
-            return cast(T, self._result)
-        error, self.error = self.error, None
+        """The result, or the error, raised; to be called once.
+
+        Nothing is left of it here: the frames that an error's traceback hangs on know all of its
+        group, and callers may keep an error for long.
+        """
+        result, error = self._result, self.error
+        self._result = self.error = None
+        del self.write
+        if error is None:
+            return cast(T, result)
         try:
             raise error
         finally:
@@ -91,6 +97,6 @@ class Pending(Generic[T]):
         return cast(threading.Lock, self._gate).acquire(timeout=timeout)
 
     def wake(self) -> None:
-        """Let the thread that waits go on, to lead or with the outcome."""
-        if self._gate is not None:
+        """Let the thread that waits go on, to lead or with the outcome; once more does no harm."""
+        if self._gate is not None and self._gate.locked():
             self._gate.release()

@@ -6,6 +6,9 @@ thread and for all who wait by then. A lone caller meets nobody and hands nothin
 
 After LevelDB's `DBImpl::Write`: leader and followers, leadership handed on by the front of the
 queue, and a light leader that is not kept by heavy followers.
+
+An interrupt may come between any two steps, even of the code that handles another error. So who
+waits stands in the queue until it stands in a group, and what ends a turn can be done twice.
 """
 
 from __future__ import annotations
@@ -46,10 +49,11 @@ class WriteQueue:
         """Begin with nobody in it; also in the child of a fork, for who waited is not there."""
         self._writer.forget()
         self._clock = clock
-        self._waiting: deque[Pending[Any]] = deque()
+        self._waiting: deque[Pending[Any]] = deque()  # not started; the leader in front, until then
+        self._leader: Pending[Any] | None = None
         self._state = threading.Lock()
         self._nobody_leads = threading.Condition(self._state)
-        self._is_led = self._is_paused = False
+        self._is_paused = False
 
     def run(self, write: Write[T]) -> T:
         """Do a write and commit it, with others; its own result, or its own error, raised.
@@ -60,8 +64,12 @@ class WriteQueue:
         then its repetition by message id or request id gets the recorded result.
         """
         pending = Pending(write, self.deadline())
-        if self.enter(pending) or self._wait(pending):
-            self.lead(pending)
+        try:
+            if self.enter(pending) or self._wait(pending):
+                self.lead(pending)
+        except BaseException:
+            self.abandon(pending)
+            raise
         return pending.outcome()
 
     def deadline(self) -> float:
@@ -74,12 +82,13 @@ class WriteQueue:
             if self._is_closed:
                 raise _closed()
             self.require_room()
-            self._waiting.append(pending)
-            if self._is_led or self._is_paused:
+            is_to_wait = self._is_led or self._is_paused
+            if is_to_wait:
                 pending.expect_to_wait()
-                return False
-            self._is_led = pending.is_leading = True
-            return True
+            self._waiting.append(pending)
+            if not is_to_wait:
+                self._leader = pending
+            return not is_to_wait
 
     def require_room(self, *, beside: int = 0) -> None:
         """Raise DatabaseBusy if one more is too many, `beside` so many that wait elsewhere."""
@@ -93,27 +102,32 @@ class WriteQueue:
     def withdraw(self, pending: Pending[Any]) -> bool:
         """Take a write out of the queue; whether it was there, and not to be led yet."""
         with self._state:
-            if pending.is_leading or pending not in self._waiting:
-                return False
-            self._waiting.remove(pending)
-            return True
+            return self._withdraw(pending)
 
     def abandon(self, pending: Pending[Any]) -> None:
         """Forget a write that nobody waits for any more, unless it was started."""
-        if not self.withdraw(pending) and pending.is_leading:
-            self._leave(pending, [])
+        with self._state:
+            pending.is_abandoned = True
+            self._withdraw(pending)
+        self._leave(pending, [])
 
     def lead(self, pending: Pending[Any]) -> None:
         """Run the front of the queue, which `pending` is, and let the next one lead.
 
-        To be called once for each write that `enter` or `wake` says is to be led.
+        To be called when `enter` or `wake` says that it is to be led.
         """
+        if self._leader is not pending:  # it was woken twice
+            return
         group: list[Pending[Any]] = []
         try:
-            timeout_ms = max(0, int((pending.deadline - monotonic()) * 1_000))
-            self._writer.run(pending, lambda: self._start(group), self._clock, timeout_ms)
-        finally:
+            try:
+                timeout_ms = max(0, int((pending.deadline - monotonic()) * 1_000))
+                self._writer.run(pending, lambda: self._start(group), self._clock, timeout_ms)
+            finally:
+                self._leave(pending, group)
+        except BaseException:
             self._leave(pending, group)
+            raise
 
     # ------------------------------------------------------------------------- its ends, and forks
 
@@ -121,10 +135,7 @@ class WriteQueue:
         """Refuse those who wait, and wait for the group that is running. Can be repeated."""
         with self._state:
             self._is_closed = True
-            refused = self._refuse_waiting()
-        for each in refused:
-            each.wake()
-        with self._state:
+            self._refuse_waiting()
             self._nobody_leads.wait_for(lambda: not self._is_led)
             self._writer.disconnect()
 
@@ -141,26 +152,32 @@ class WriteQueue:
         """Go on after a `pause`, whether or not it succeeded."""
         with self._state:
             self._is_paused = False
-            following = None if self._is_led else self._next()
+            if self._is_led:
+                return
+            self._appoint()
+            following = self._leader
         if following is not None:
             following.wake()
 
     # ---------------------------------------------------------------------------------- one's turn
 
+    @property
+    def _is_led(self) -> bool:
+        return self._leader is not None
+
     def _wait(self, pending: Pending[Any]) -> bool:
         """Wait until a write is settled, or is to be led by this thread; whether it is the latter."""
-        is_too_late = False
-        try:
-            if not pending.wait():
-                is_too_late = self.withdraw(pending)
-                if not is_too_late:
-                    pending.wait(patiently=True)  # it was started, or is to be led
-        except BaseException:  # an interrupt
-            self.abandon(pending)
-            raise
-        if is_too_late:
-            raise kept_busy()
-        return pending.is_leading
+        if not pending.wait():
+            if self.withdraw(pending):
+                raise kept_busy()
+            pending.wait(patiently=True)  # it was started, or is to be led
+        return self._leader is pending
+
+    def _withdraw(self, pending: Pending[Any]) -> bool:
+        if pending is self._leader or pending not in self._waiting:
+            return False
+        self._waiting.remove(pending)
+        return True
 
     def _start(self, group: list[Pending[Any]]) -> list[Pending[Any]]:
         """Fill a group from the front of the queue; who is in it can no longer be withdrawn."""
@@ -176,45 +193,52 @@ class WriteQueue:
         return group
 
     def _take(self, group: list[Pending[Any]]) -> int:
-        first = self._waiting.popleft()
+        first = self._waiting[0]
         group.append(first)
+        self._waiting.popleft()
         return first.write.weight
 
     def _leave(self, leader: Pending[Any], group: list[Pending[Any]]) -> None:
         """Hand leadership on, and wake those of a group that are settled; others wait again."""
         with self._state:
-            if not group:
-                self._waiting.popleft()  # the leader, for which there was no transaction
-            # Those of a leader that was interrupted: it is no business of theirs.
-            undone = [each for each in group if not each.is_settled and each is not leader]
-            self._waiting.extendleft(reversed(undone))
-            refused = self._refuse_waiting() if self._is_closed else []
-            following = self._next()
+            if self._leader is leader:
+                if self._waiting and self._waiting[0] is leader:  # there was no transaction for it
+                    self._waiting.popleft()
+                self._put_back([each for each in group if each is not leader])
+                if self._is_closed:
+                    self._refuse_waiting()
+                self._appoint()
+            following = self._leader
         if following is not None:
             following.wake()  # first, so that its transaction runs while the others wake up
         for each in group:
             if each is not leader and each.is_settled:
                 each.wake()
-        for each in refused:
-            each.wake()
 
-    def _next(self) -> Pending[Any] | None:
-        """Who leads now, if anybody waits and may."""
-        self._is_led = bool(self._waiting) and not self._is_paused
-        if not self._is_led:
+    def _put_back(self, followers: list[Pending[Any]]) -> None:
+        """Let those wait again whose leader was interrupted, for that is no business of theirs."""
+        undone = [
+            each
+            for each in followers
+            if not (each.is_settled or each.is_abandoned or each in self._waiting)
+        ]
+        if undone:
+            self._waiting = deque([*undone, *self._waiting])
+
+    def _appoint(self) -> None:
+        """Let the front of the queue lead, if anybody waits and may."""
+        following = self._waiting[0] if self._waiting and not self._is_paused else None
+        if following is None:
             self._nobody_leads.notify_all()
-            return None
-        following = self._waiting[0]
-        following.is_leading = True
-        return following
+        self._leader = following
 
-    def _refuse_waiting(self) -> list[Pending[Any]]:
-        """Settle those who have not been started; they are to be woken."""
-        refused = [each for each in self._waiting if not each.is_leading]
-        for each in refused:
-            each.fail(_closed())
-            self._waiting.remove(each)
-        return refused
+    def _refuse_waiting(self) -> None:
+        """Settle those who have not been started, and wake them."""
+        for each in self._waiting:
+            if each is not self._leader:
+                each.fail(_closed())
+                each.wake()
+        self._waiting = deque(each for each in self._waiting if each is self._leader)
 
 
 def kept_busy() -> DatabaseBusy:

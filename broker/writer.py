@@ -62,10 +62,11 @@ class Writer:
             return leader.recover(Transaction(channel, clock, self._options))
 
         try:
-            if self._begin(timeout_ms, recover):
-                self._run(start(), clock)
-        except Exception as error:
-            leader.fail(self._ours(error), error)
+            try:
+                if self._begin(timeout_ms, recover):
+                    self._run(start(), clock)
+            except Exception as error:
+                leader.fail(self._ours(error), error)
         except BaseException:
             self.disconnect()
             raise
@@ -74,14 +75,17 @@ class Writer:
         """Let go of the connection, and of what it has not committed; the next is another."""
         connection, channel = self._connection, self._channel
         self._connection = self._channel = None
-        if channel is not None:
-            with contextlib.suppress(Exception):
-                channel.control("ROLLBACK")
-            with contextlib.suppress(Exception):
-                channel.close()  # a cursor that a traceback keeps alive would keep the file open
-        if connection is not None:
-            with contextlib.suppress(Exception):
-                connection.invalidate()
+        try:
+            if channel is not None:
+                with contextlib.suppress(Exception):
+                    channel.control("ROLLBACK")
+        finally:  # also when it is interrupted
+            if channel is not None:
+                with contextlib.suppress(Exception):
+                    channel.close()  # a cursor that a traceback keeps alive keeps the file open
+            if connection is not None:
+                with contextlib.suppress(Exception):
+                    connection.invalidate()
 
     def forget(self) -> None:
         """In the child of a fork: leave the parent's connection alone."""
@@ -147,11 +151,12 @@ class Writer:
 
     def _survives(self, failed: Pending[Any], transaction: Transaction) -> bool:
         """Settle a write that has failed, unless it was refused; whether the others can go on."""
-        error = failed.error
-        if error is None or isinstance(error, Refusal):
+        error = cast(Exception, failed.error)
+        is_refused = isinstance(error, Refusal)
+        # Where a savepoint cannot be undone, all is undone, and the refusal is all there is to tell.
+        if is_refused and in_transaction(transaction.channel.connection):
             return True
-        ours = self._ours(error) if isinstance(error, _OF_THE_DATABASE) else error
-        failed.fail(ours, error)
+        failed.fail(self._ours(error) if isinstance(error, _OF_THE_DATABASE) else error, error)
         return (
             transaction.has_savepoints
             and self._channel is transaction.channel
@@ -175,14 +180,15 @@ class Writer:
         unsettled = [each for each in group if not each.is_settled]
         try:
             channel.control("COMMIT" if unsettled else "ROLLBACK")
+            for each in unsettled:
+                each.is_settled = True
         except BaseException as error:
             for each in unsettled:
-                each.fail(translate_commit(error), error)
+                if not each.is_settled:  # else an interrupt came after the COMMIT
+                    each.fail(translate_commit(error), error)
             self.disconnect()
             if not isinstance(error, Exception):
                 raise
-        for each in unsettled:
-            each.is_settled = True
 
 
 def _be_patient(channel: Channel, timeout_ms: int) -> None:

@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from broker import Broker, Options
 from broker.canonical import canonical_of, digest, encode
 from broker.errors import BrokerError, InvalidRequest, Refusal, SchemaError
 from broker.messages import Result
+from broker.operations import Operations
 from broker.runtime_events import ForeignStream, workspace_of
 
 Case = dict[str, Any]
@@ -51,10 +54,15 @@ class Failure:
 # ----------------------------------------------------------------------------------------- running
 
 
-def run_case(case: Case, folder: Path) -> Iterator[Failure]:
-    """The failures of a case of any kind; `folder` is empty and the case's own."""
+def run_case(
+    case: Case, folder: Path, *, replaying: Callable[[str, Clockwork], Replay] | None = None
+) -> Iterator[Failure]:
+    """The failures of a case of any kind; `folder` is empty and the case's own.
+
+    `replaying` makes what replays a history, if it is to be another `Replay`.
+    """
     if "steps" in case:
-        return _run_history(case, folder)
+        return _run_history(case, folder, replaying or Replay)
     if "script" in case:
         return _run_migration(case, folder)
     if "canonical" in case:
@@ -142,32 +150,41 @@ class Replay:
         self.broker.close()
         self.open()
 
-    def answer(self, step: Case) -> Case:
-        """What the store answers to a step, in the form in which answers are recorded."""
-        try:
-            result = OPERATIONS[step["op"]](self.broker, step)
-        except Refusal as error:
-            form = error.to_json()
-            return {"error": {name: form[name] for name in ("code", "details") if name in form}}
-        return {"result": _wire(result)}
+    def runs(self, steps: list[Case]) -> Iterator[list[Case]]:
+        """The steps that are to be answered together."""
+        for step in steps:
+            yield [step]
+
+    def answers(self, steps: list[Case]) -> list[Case]:
+        """What the store answers to steps, in the form in which answers are recorded."""
+        return [answer(partial(OPERATIONS[step["op"]], self.broker, step)) for step in steps]
 
 
-def _mutation(method: str) -> Callable[[Broker, Case], object]:
-    def call(broker: Broker, step: Case) -> object:
+def answer(call: Callable[[], object]) -> Case:
+    """What a call answers, a refusal included, in the form in which answers are recorded."""
+    try:
+        return {"result": _wire(call())}
+    except Refusal as error:
+        form = error.to_json()
+        return {"error": {name: form[name] for name in ("code", "details") if name in form}}
+
+
+def _mutation(method: str) -> Callable[[Operations, Case], object]:
+    def call(broker: Operations, step: Case) -> object:
         return getattr(broker, method)(step["request"], request_id=step.get("requestId"))
 
     return call
 
 
-def _operation(method: str, *names: str) -> Callable[[Broker, Case], object]:
-    def call(broker: Broker, step: Case) -> object:
+def _operation(method: str, *names: str) -> Callable[[Operations, Case], object]:
+    def call(broker: Operations, step: Case) -> object:
         given = {name: step[name] for name in names if name in step}
         return getattr(broker, method)(step["request"] | given if "request" in step else given)
 
     return call
 
 
-OPERATIONS: dict[str, Callable[[Broker, Case], object]] = {
+OPERATIONS: dict[str, Callable[[Operations, Case], object]] = {
     "acquire": _mutation("acquire_lease"),
     "heartbeat": _mutation("heartbeat_lease"),
     "compareAndSwap": _mutation("compare_and_swap_lease"),
@@ -190,20 +207,25 @@ OPERATIONS: dict[str, Callable[[Broker, Case], object]] = {
 }
 
 
-def _run_history(case: Case, folder: Path) -> Iterator[Failure]:
+def _run_history(
+    case: Case, folder: Path, replaying: Callable[[str, Clockwork], Replay]
+) -> Iterator[Failure]:
     path = folder / "case.db"
     capacity = case.get("options", {}).get("receiptCapacity")
     clockwork = Clockwork(case["start"]["now"], case["start"]["mono"], capacity=capacity)
-    replay = Replay(f"sqlite:///{path}", clockwork)
+    replay = replaying(f"sqlite:///{path}", clockwork)
 
-    for number, step in enumerate(case["steps"]):
-        clockwork.now, clockwork.mono = step["now"], step["mono"]
-        if step["op"] == "restart":
+    numbers = count()
+    for steps in replay.runs(case["steps"]):
+        clockwork.now, clockwork.mono = steps[0]["now"], steps[0]["mono"]
+        if steps[0]["op"] == "restart":
             replay.restart()
+            next(numbers)
             continue
-        expected, actual = _expected_answer(step["expect"]), replay.answer(step)
-        if not same(expected, actual):
-            yield Failure(f"step {number}, {step['op']}", expected, actual)
+        for step, actual in zip(steps, replay.answers(steps), strict=True):
+            number, expected = next(numbers), _expected_answer(step["expect"])
+            if not same(expected, actual):
+                yield Failure(f"step {number}, {step['op']}", expected, actual)
 
     replay.broker.close()
     if "final" in case:

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from broker.statements import Channel
 from tests.conformance import Case, main, read_cases, run_case, same
+from tests.conformance_groups import GroupReplay
+from tests.group_support import control_statements
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
 CASES = [pytest.param(case, id=name) for path in VECTORS for name, case in read_cases(path)]
@@ -35,6 +38,16 @@ def test_there_are_recorded_cases_of_all_seven_kinds() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_recorded_case_goes_as_it_was_recorded(case: Case, tmp_path: Path) -> None:
     assert list(run_case(case, tmp_path)) == []
+
+
+HISTORIES = [case for case in CASES if "steps" in case.values[0]]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("case", HISTORIES)
+def test_a_recorded_history_goes_the_same_way_with_its_writes_in_groups(
+    case: Case, tmp_path: Path
+) -> None:
+    assert list(run_case(case, tmp_path, replaying=GroupReplay)) == []
 
 
 # --- The runner -------------------------------------------------------------------------------
@@ -147,6 +160,43 @@ def test_a_wrong_expectation_of_any_kind_is_reported(
     failures = list(run_case(bent_case(*bent), tmp_path))
     assert failures
     assert all(failure.step for failure in failures)
+
+
+IN_GROUPS = [name for name in BENT if name.split()[0] in {"lease", "commit", "read"}]
+
+
+@pytest.mark.parametrize("name", IN_GROUPS)
+def test_a_wrong_expectation_is_reported_with_groups_too(name: str, tmp_path: Path) -> None:
+    assert list(run_case(bent_case(*BENT[name]), tmp_path, replaying=GroupReplay))
+
+
+def test_the_writes_of_a_recorded_history_are_in_groups_that_are_done_again(
+    tmp_path: Path,
+) -> None:
+    (path,) = [path for path in VECTORS if path.stem == "commits"]
+    with control_statements() as statements:
+        for number, (_, case) in enumerate(read_cases(path)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            assert list(run_case(case, folder, replaying=GroupReplay)) == []
+    assert statements.count("ROLLBACK") > 40
+    assert statements.count("SAVEPOINT broker_effects") > 1.5 * statements.count("ROLLBACK")
+
+
+def test_a_store_that_keeps_something_of_a_refused_companion_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = Channel.control
+
+    def keep(channel: Channel, sql: str) -> None:
+        if not sql.startswith("ROLLBACK TO"):
+            control(channel, sql)
+
+    monkeypatch.setattr(Channel, "control", keep)
+    (path,) = [path for path in VECTORS if path.stem == "commits"]
+    _, case = next(read_cases(path))
+    failures = list(run_case(case, tmp_path, replaying=GroupReplay))
+    assert "finally, streams" in [failure.step for failure in failures]
 
 
 def test_a_failure_names_case_step_expected_and_actual(

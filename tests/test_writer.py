@@ -1,16 +1,14 @@
-"""The writer: what a write leaves behind, whichever way it ends, and who waits for whom."""
+"""The writer: what a lone write leaves behind, whichever way it ends, and other processes."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import signal
 import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,6 @@ from tests.support import (
     commit_request,
     contents,
     event,
-    finish,
     floor,
     in_threads,
     is_write_locked,
@@ -48,9 +45,7 @@ from tests.support import (
     raw,
     rows,
     runtime_event,
-    start_python,
     url_of,
-    wait_for,
     write_locked,
     write_locked_by_a_process,
 )
@@ -289,7 +284,7 @@ def test_half_a_refused_commit_is_not_committed_with_the_clock_where_it_cannot_b
         assert store.commit(commit_request(lease, "good", expectedRevision=1)).revision == 2
 
 
-# -------------------------------------------------------------------------------- who waits for whom
+# ------------------------------------------------------------------------------- other processes
 
 
 def test_while_another_process_writes_the_store_is_busy_and_afterwards_it_is_not(
@@ -357,100 +352,6 @@ def test_a_payload_that_is_changed_while_its_commit_waits_is_stored_as_it_was(
     assert store.commit(as_sent).recovered
     with pytest.raises(IdempotencyConflict):
         commit()
-
-
-def test_a_thread_that_waits_too_long_for_another_is_told_so(
-    path: Path, clock: ManualClock
-) -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def slow_nonce() -> str:
-        inside.set()
-        assert go_on.wait(10)
-        return "nonce"
-
-    with open_store(path, clock, nonce=slow_nonce, busy_timeout_ms=10) as store:
-        slow = threading.Thread(target=acquire, args=(store,))
-        slow.start()
-        assert inside.wait(10)
-        with pytest.raises(DatabaseBusy, match="other writers"):
-            acquire(store, "second", "second")
-        assert store.get_lease({"actorId": "actor"}) is None
-        go_on.set()
-        slow.join()
-        assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
-
-
-def append(store: Broker, lease: Lease, name: str, count: int) -> list[int]:
-    """Append events to a stream that others write to as well; the cursors they got."""
-    cursors: list[int] = []
-    for number in range(count):
-        request = commit_request(lease, f"{name}-{number}")
-        while True:
-            request["expectedRevision"] = store.get_stream_revision({"streamId": lease.stream_id})
-            try:
-                cursors += store.commit(request).event_cursors
-                break
-            except RevisionConflict:
-                continue
-    return cursors
-
-
-def test_threads_that_write_to_one_stream_leave_no_gap(store: Broker, path: Path) -> None:
-    lease, cursors = acquire(store), dict[str, list[int]]()
-
-    def work(name: str) -> None:
-        cursors[name] = append(store, lease, name, 15)
-
-    in_threads(*[lambda name=name: work(name) for name in "abcd"])
-
-    found = rows(path, "SELECT revision, rowid FROM events ORDER BY rowid")
-    assert found == [(number, number) for number in range(1, 61)]
-    assert all(each == sorted(each) for each in cursors.values())
-    assert sorted(chain.from_iterable(cursors.values())) == list(range(1, 61))
-
-
-def test_threads_that_write_to_their_own_streams_do_not_mix(store: Broker, path: Path) -> None:
-    leases = {name: acquire(store, name, name) for name in "abcd"}
-    in_threads(*[lambda name=name: append(store, leases[name], name, 15) for name in "abcd"])
-    for name in "abcd":
-        assert rows(
-            path, "SELECT revision, message_id FROM events WHERE stream_id = ? ORDER BY rowid", name
-        ) == [(number + 1, f"{name}-{number}") for number in range(15)]
-    assert rows(path, "SELECT count(DISTINCT rowid) FROM events") == [(60,)]
-
-
-APPEND = """
-import json, sys
-from broker import Broker
-from broker.messages import Lease
-from tests.test_writer import append
-with Broker.open(sys.argv[1]) as store:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    cursors = append(store, Lease.from_json(json.loads(sys.argv[2])), sys.argv[3], 20)
-print(json.dumps(cursors))
-"""
-
-
-def test_two_processes_that_write_to_one_stream_leave_no_gap(path: Path) -> None:
-    with Broker.open(url_of(path)) as store:
-        lease = acquire(store)
-        form = json.dumps(lease.to_json())
-        processes = [start_python(APPEND, url_of(path), form, name) for name in ("p", "q")]
-        for process in processes:
-            wait_for(process, "ready")
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        mine = append(store, lease, "mine", 20)
-        cursors = [mine, *(json.loads(finish(process)) for process in processes)]
-
-    found = rows(path, "SELECT revision, rowid FROM events ORDER BY rowid")
-    assert found == [(number, number) for number in range(1, 61)]
-    assert all(each == sorted(each) for each in cursors)
-    assert sorted(chain.from_iterable(cursors)) == list(range(1, 61))
 
 
 def test_each_call_sees_what_another_process_wrote(store: Broker, path: Path) -> None:

@@ -1,0 +1,632 @@
+"""Groups of writes: one that fails undoes only itself, and each is told its own outcome."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import shutil
+import sqlite3
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event as sqlalchemy_event
+
+from broker import Broker, journal, leases
+from broker.errors import (
+    CorruptRow,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+    IdempotencyConflict,
+    InvalidRequest,
+    LeaseUnavailable,
+    OutcomeUnknown,
+    RevisionConflict,
+    StaleLease,
+)
+from broker.messages import CommitResult, Lease
+from broker.pending import Pending
+from broker.statements import Channel
+from broker.transaction import Transaction, Write
+from tests.group_support import (
+    assert_idle,
+    control_statements,
+    crowd,
+    grouped,
+    interrupt_at,
+    outcome_of,
+    queue_of,
+    together,
+)
+from tests.journal_support import projection
+from tests.support import (
+    TTL_MS,
+    ManualClock,
+    acquire,
+    break_commit,
+    commit_request,
+    contents,
+    event,
+    floor,
+    is_write_locked,
+    open_store,
+    outbox_message,
+    raw,
+    rows,
+)
+from tests.test_writer import VIOLATE_AT_COMMIT, refuse_rollback_to
+
+NONCE = "nonce"
+
+
+@pytest.fixture
+def store(path: Path, clock: ManualClock) -> Iterator[Broker]:
+    """A store whose nonces are all the same, so that two of them can have the same contents."""
+    with open_store(path, clock, nonce=lambda: NONCE) as opened:
+        yield opened
+
+
+def committing(
+    store: Broker, lease: Lease, message_id: str, /, **others: Any
+) -> Write[CommitResult]:
+    """The write of a commit, see `commit_request`."""
+    return journal.commit(commit_request(lease, message_id) | others, store.options)
+
+
+def acquiring(actor: str, request_id: str | None = None) -> Write[Lease]:
+    request = {"actorId": actor, "streamId": actor, "holderId": "holder", "ttlMs": TTL_MS}
+    return leases.acquire(request, request_id)
+
+
+# ------------------------------------------------------------------------------ one of them fails
+
+# Events of these types meet what their names say.
+TRIGGERS = """
+CREATE TRIGGER roll_back BEFORE INSERT ON events WHEN NEW.event_type = 'roll back' BEGIN
+  SELECT RAISE(ROLLBACK, 'all of it');
+END;
+CREATE TRIGGER abort BEFORE INSERT ON events WHEN NEW.event_type = 'abort' BEGIN
+  SELECT RAISE(ABORT, 'this one');
+END;
+"""
+
+Failing = Callable[[Broker, Lease], Write[Any]]
+
+
+def bad(**changes: Any) -> Failing:
+    """A commit that is refused, at the revision at which its stream is."""
+    return lambda store, lease: committing(store, lease, "bad", **{"expectedRevision": 1} | changes)
+
+
+def fail_in_the_middle(_store: Broker, lease: Lease) -> Write[Any]:
+    inner = committing(_store, lease, "bad", expectedRevision=1)
+
+    def apply(transaction: Transaction) -> None:
+        with transaction.savepoint():
+            inner.apply(transaction)
+            raise ZeroDivisionError
+
+    return Write(apply)
+
+
+def break_row(store: Broker, lease: Lease) -> Write[Any]:
+    """A repetition whose recorded result cannot be read."""
+    with raw(Path(str(store.engine.url.database))) as connection:
+        connection.execute("UPDATE inbox SET result_json = '{}'")
+    return committing(store, lease, "used", events=[event("used")], outbox=[outbox_message("used")])
+
+
+def break_text(store: Broker, lease: Lease) -> Write[Any]:
+    """A commit to a stream whose row holds text that is not UTF-8."""
+    with raw(Path(str(store.engine.url.database))) as connection:
+        connection.execute(
+            "UPDATE streams SET workspace_id = CAST(x'ff' AS TEXT) WHERE stream_id = 'bad'"
+        )
+    return committing(store, lease, "bad", expectedRevision=1)
+
+
+def fill_the_disk(store: Broker, lease: Lease) -> Write[Any]:
+    channel = queue_of(store)._writer._channel
+    assert channel is not None
+    channel.connection.execute("PRAGMA max_page_count=1").fetchall()  # no larger than now
+    return committing(store, lease, "bad", expectedRevision=1, events=[event("bad", "x" * 500_000)])
+
+
+FAILING: dict[str, tuple[type[Exception], Failing]] = {
+    "stale lease": (StaleLease, bad(lease={"epoch": 7, "nonce": "wrong"})),
+    "revision": (RevisionConflict, bad(expectedRevision=7)),
+    "id twice in one": (IdempotencyConflict, bad(events=[event("new"), event("new")])),
+    "event id": (IdempotencyConflict, bad(events=[event("new"), event("used")])),
+    "outbox id": (
+        IdempotencyConflict,
+        bad(outbox=[outbox_message("mine"), outbox_message("used")]),
+    ),
+    "unknown event": (InvalidRequest, bad(outbox=[outbox_message("mine", eventId="none")])),
+    "foreign projection": (
+        IdempotencyConflict,
+        bad(projections=[projection("mine"), projection("foreign")]),
+    ),
+    "message id": (
+        IdempotencyConflict,
+        lambda store, lease: committing(store, lease, "used", expectedRevision=1),
+    ),
+    "lease taken": (LeaseUnavailable, lambda _store, _lease: acquiring("bad")),
+    "error in the middle": (ZeroDivisionError, fail_in_the_middle),
+    "row": (CorruptRow, break_row),
+    "text": (CorruptRow, break_text),
+    "trigger that aborts": (
+        DatabaseError,
+        bad(events=[event("e"), event("bad", eventType="abort")]),
+    ),
+    "trigger that rolls back": (
+        DatabaseError,
+        bad(events=[event("e"), event("bad", eventType="roll back")]),
+    ),
+    "trigger that rolls back, and id": (
+        IdempotencyConflict,
+        bad(events=[event("used", eventType="roll back")]),
+    ),
+    "full disk": (DatabaseUnavailable, fill_the_disk),
+}
+
+
+def prepared(store: Broker, path: Path) -> dict[str, Lease]:
+    """Leases of three actors, of whom "bad" has used some ids, and one owns a projection."""
+    made = {name: acquire(store, name, name) for name in ("one", "two", "bad")}
+    store.commit(
+        commit_request(made["bad"], "used", events=[event("used")], outbox=[outbox_message("used")])
+    )
+    store.commit(commit_request(made["one"], "owner", projections=[projection("foreign")]))
+    with raw(path) as connection:
+        connection.executescript(TRIGGERS)
+    return made
+
+
+def good(store: Broker, made: dict[str, Lease]) -> list[Write[CommitResult]]:
+    return [
+        committing(store, made["one"], "first", expectedRevision=1, outbox=[outbox_message("o")]),
+        committing(store, made["two"], "second", projections=[projection("p")]),
+    ]
+
+
+def everything(path: Path) -> dict[bytes, list[tuple[Any, ...]]]:
+    """All rows, the clock floor included, of which some may not be UTF-8."""
+    with raw(path) as connection:
+        connection.text_factory = bytes
+        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {
+            name: connection.execute(f"SELECT * FROM {name.decode()} ORDER BY 1").fetchall()
+            for (name,) in names
+        }
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("name", FAILING)
+def test_one_that_fails_undoes_only_itself(
+    store: Broker, path: Path, clock: ManualClock, name: str, place: int
+) -> None:
+    made = prepared(store, path)
+    kind, make = FAILING[name]
+    writes: list[Write[Any]] = [*good(store, made)]
+    writes.insert(place, make(store, made["bad"]))
+    clock.advance(5)
+    with raw(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(path, path.with_name("other.db"))
+
+    answers = grouped(queue_of(store), writes)
+
+    failed = answers.pop(place)
+    assert type(failed) is kind
+    with open_store(path.with_name("other.db"), clock, nonce=lambda: NONCE) as other:
+        assert answers == [other._connections.write(write) for write in good(other, made)]
+    assert everything(path) == everything(path.with_name("other.db"))
+    assert_idle(store, path)
+    assert acquire(store, "new", "new").epoch == 1
+
+
+def test_an_error_of_reading_or_writing_the_file_fails_one_and_the_others_are_done_again(
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = prepared(store, path)
+    run = Channel.run
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+
+    def broken(channel: Channel, statement: Any, *parameters: Any) -> int:
+        if "ioerr" in parameters:
+            raise failure
+        return run(channel, statement, *parameters)
+
+    monkeypatch.setattr(Channel, "run", broken)
+    writes = [
+        good(store, made)[0],
+        committing(store, made["bad"], "ioerr", expectedRevision=1),
+        good(store, made)[1],
+    ]
+    with control_statements() as statements:
+        answers = grouped(queue_of(store), writes)
+    assert [type(answer) for answer in answers] == [CommitResult, DatabaseUnavailable, CommitResult]
+    assert answers[1].__cause__ is failure
+    assert statements.count("BEGIN IMMEDIATE") == 2
+    assert_idle(store, path)
+
+
+def test_all_may_fail_each_for_a_reason_of_its_own(store: Broker, path: Path) -> None:
+    made = prepared(store, path)
+    before = contents(path)
+    kinds, failing = zip(
+        *[FAILING[name] for name in FAILING if name not in {"row", "text", "full disk"}],
+        strict=True,
+    )
+    answers = grouped(queue_of(store), [make(store, made["bad"]) for make in failing])
+    assert [type(answer) for answer in answers] == list(kinds)
+    assert contents(path) == before
+    assert_idle(store, path)
+
+
+def test_a_nonce_that_cannot_be_drawn_fails_one_and_no_nonce_is_given_twice(
+    path: Path, clock: ManualClock
+) -> None:
+    drawn: list[str] = []
+
+    def nonce() -> str:
+        drawn.append(f"nonce-{len(drawn) + 1}")
+        if len(drawn) == 2:
+            raise ZeroDivisionError
+        return drawn[-1]
+
+    with open_store(path, clock, nonce=nonce) as store:
+        answers = grouped(queue_of(store), [acquiring(name) for name in "abc"])
+        assert isinstance(answers.pop(1), ZeroDivisionError)
+        # They were drawn anew when it was done again; those of the first try were never given out.
+        assert [lease.nonce for lease in answers] == ["nonce-3", "nonce-4"]
+        assert rows(path, "SELECT actor_id, nonce FROM actor_leases ORDER BY 1") == [
+            ("a", "nonce-3"),
+            ("c", "nonce-4"),
+        ]
+        assert_idle(store, path)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_where_a_refused_commit_cannot_be_undone_alone_the_others_are_told_the_truth(
+    store: Broker, path: Path, place: int
+) -> None:
+    def refuse(driver: Any, _record: object = None) -> None:
+        driver.set_authorizer(refuse_rollback_to)
+
+    made = prepared(store, path)
+    channel = queue_of(store)._writer._channel
+    assert channel is not None
+    refuse(channel.connection)
+    sqlalchemy_event.listen(store.engine, "connect", refuse)
+    writes: list[Write[Any]] = [*good(store, made)]
+    writes.insert(place, FAILING["event id"][1](store, made["bad"]))
+
+    answers = grouped(queue_of(store), writes)
+
+    assert isinstance(answers.pop(place), IdempotencyConflict)
+    assert [answer.message_id for answer in answers] == ["first", "second"]
+    stored = rows(path, "SELECT message_id FROM inbox ORDER BY 1")
+    assert stored == [("first",), ("owner",), ("second",), ("used",)]
+    assert_idle(store, path)
+
+
+# ---------------------------------------------------------------------------- COMMIT is refused
+
+
+def test_a_commit_that_sqlite_refuses_is_told_to_each_by_an_error_of_its_own(
+    store: Broker, path: Path, clock: ManualClock
+) -> None:
+    made = prepared(store, path)
+    with raw(path) as connection:
+        connection.execute(VIOLATE_AT_COMMIT)
+    before, now = contents(path), floor(path)
+    clock.advance(5)
+    refused = FAILING["revision"][1](store, made["bad"])
+    failed = FAILING["error in the middle"][1](store, made["bad"])
+
+    answers = grouped(queue_of(store), [good(store, made)[0], refused, failed, acquiring("new")])
+
+    assert isinstance(answers.pop(2), ZeroDivisionError)
+    assert [type(answer) for answer in answers] == [DatabaseError] * 3
+    assert all("FOREIGN KEY" in str(answer) for answer in answers)
+    assert len(set(map(id, answers))) == 3
+    assert all(isinstance(answer.__cause__, sqlite3.IntegrityError) for answer in answers)
+    assert (contents(path), floor(path)) == (before, now)
+    assert_idle(store, path)
+    with raw(path) as connection:
+        connection.execute("DROP TRIGGER violate")
+    assert acquire(store, "new", "new").epoch == 1
+
+
+BUSY = sqlite3.OperationalError("database is locked")
+BUSY.sqlite_errorcode = sqlite3.SQLITE_BUSY
+UNREADABLE = sqlite3.OperationalError("disk I/O error")
+UNREADABLE.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "takes_effect"),
+    [
+        (BUSY, DatabaseBusy, False),
+        (UNREADABLE, OutcomeUnknown, False),
+        (UNREADABLE, OutcomeUnknown, True),
+        (ConnectionResetError("lost"), OutcomeUnknown, False),
+        (ConnectionResetError("lost"), OutcomeUnknown, True),
+    ],
+)
+def test_a_commit_that_fails_says_to_all_whether_the_outcome_is_known_and_a_retry_settles_it(
+    store: Broker,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    kind: type[Exception],
+    takes_effect: bool,
+) -> None:
+    made = prepared(store, path)
+    refused = FAILING["revision"][1](store, made["bad"])
+    break_commit(monkeypatch, error, takes_effect=takes_effect)
+    answers = grouped(queue_of(store), [refused, *good(store, made)])
+    assert [type(answer) for answer in answers] == [kind] * 3
+    assert len(set(map(id, answers))) == 3
+    assert_idle(store, path)
+    again = grouped(queue_of(store), [refused, *good(store, made)])
+    assert isinstance(again[0], RevisionConflict)
+    assert [answer.recovered for answer in again[1:]] == [takes_effect] * 2
+
+
+@pytest.mark.parametrize("takes_effect", [True, False])
+def test_who_is_in_a_group_whose_commit_is_interrupted_cannot_know_and_who_is_not_goes_on(
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
+) -> None:
+    late = []
+
+    def let_one_come(_transaction: Transaction) -> None:
+        late.append(waiting.join(lambda: acquire(store, "late", "late")))
+
+    break_commit(monkeypatch, KeyboardInterrupt(), takes_effect=takes_effect)
+    with crowd(store) as waiting:
+        leader = waiting.join(lambda: queue_of(store).run(Write(let_one_come)))
+        follower = waiting.join(lambda: acquire(store, "follower", "follower"))
+        waiting.let_go()
+        assert isinstance(leader.outcome(), KeyboardInterrupt)
+        assert isinstance(follower.outcome(), OutcomeUnknown)
+        assert late[0].outcome().actor_id == "late"
+    expected = [("follower",), ("late",)] if takes_effect else [("late",)]
+    assert rows(path, "SELECT actor_id FROM actor_leases ORDER BY 1") == expected
+    assert_idle(store, path)
+
+
+# ------------------------------------------------------------------------------------- interrupts
+
+CONTROLS = [
+    "BEGIN IMMEDIATE",
+    "ROLLBACK",
+    "SAVEPOINT broker_effects",
+    "RELEASE SAVEPOINT broker_effects",
+    "ROLLBACK TO SAVEPOINT broker_effects",
+    "COMMIT",
+]
+
+
+@pytest.mark.parametrize("sql", CONTROLS)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_interrupt_round_any_control_statement_of_a_second_try_leaves_no_lock(
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, when: str, count: int
+) -> None:
+    made, control = prepared(store, path), Channel.control
+    counts = iter(range(1, count))
+
+    def interrupted(channel: Channel, statement: str) -> None:
+        is_now = statement == sql and next(counts, None) is None
+        if is_now and when == "before":
+            raise KeyboardInterrupt
+        control(channel, statement)
+        if is_now:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+    queue = queue_of(store)
+    writes = [FAILING["event id"][1](store, made["bad"]), *good(store, made)]
+    group = [Pending(write, queue.deadline()) for write in writes]
+    assert [queue.enter(each) for each in group] == [True, False, False]
+    monkeypatch.setattr(Channel, "control", interrupted)
+    first = outcome_of(lambda: queue.lead(group[0]))
+    monkeypatch.undo()
+
+    assert not is_write_locked(path)
+    for each in group[1:]:
+        if queue._leader is each:
+            queue.lead(each)
+    answers = [outcome_of(each.outcome) for each in group[1:]]
+    if sql == "COMMIT" and first is not None:
+        assert [type(answer) for answer in answers] == [OutcomeUnknown] * 2
+    else:
+        assert [answer.message_id for answer in answers] == ["first", "second"]
+    stored = rows(path, "SELECT message_id FROM inbox WHERE message_id IN ('first', 'second')")
+    assert len(stored) == (0 if sql == "COMMIT" and first is not None and when == "before" else 2)
+    assert_idle(store, path)
+
+
+@pytest.mark.parametrize("name", ["event id", "error in the middle", "trigger that rolls back"])
+def test_an_interrupt_at_any_point_of_a_group_that_is_done_again_harms_nobody_else(
+    store: Broker, path: Path, name: str
+) -> None:
+    made, queue = prepared(store, path), queue_of(store)
+    leases_of = {number: acquire(store, f"{number}", f"{number}") for number in range(2)}
+    revisions = {0: 0, 1: 0}
+    for point in itertools.count(1):
+        writes = [
+            committing(store, leases_of[n], f"{point}-{n}", expectedRevision=revisions[n])
+            for n in (0, 1)
+        ]
+        writes.insert(1, FAILING[name][1](store, made["bad"]))
+        group = [Pending(write, queue.deadline()) for write in writes]
+        for each in group:
+            queue.enter(each)
+        first = interrupt_at(point, partial(queue.lead, group[0]))
+        if first is not None:
+            queue.abandon(group[0])
+        for each in group[1:]:
+            if queue._leader is each:
+                queue.lead(each)
+        assert_idle(store, path)
+
+        stored = {
+            n: rows(path, "SELECT message_id FROM inbox WHERE message_id = ?", f"{point}-{n}")
+            for n in (0, 1)
+        }
+        answer = outcome_of(group[2].outcome)
+        assert isinstance(answer, CommitResult | OutcomeUnknown), (point, answer)
+        assert not isinstance(answer, CommitResult) or not answer.recovered, point
+        assert stored[1] or isinstance(answer, OutcomeUnknown), point
+        revisions = {n: revisions[n] + len(stored[n]) for n in (0, 1)}
+        if first is None:
+            break
+    assert point > 150
+    assert outcome_of(group[0].outcome).message_id == f"{point}-0"
+    assert isinstance(outcome_of(group[1].outcome), FAILING[name][0])
+
+
+# ------------------------------------------------------------------------------- what it takes
+
+
+def traced(store: Broker, work: Callable[[], object]) -> list[str]:
+    """The statements that the writer's connection executes meanwhile, by their first words."""
+    channel = queue_of(store)._writer._channel
+    assert channel is not None
+    statements: list[str] = []
+    channel.connection.set_trace_callback(statements.append)
+    work()
+    channel.connection.set_trace_callback(None)
+    # Once for each row, and for each trigger.
+    return [
+        each for each, _ in itertools.groupby(" ".join(each.split()[:3]) for each in statements)
+    ]
+
+
+def test_a_lone_caller_takes_no_statement_more_than_its_own(
+    store: Broker, clock: ManualClock
+) -> None:
+    lease = acquire(store)
+    clock.advance(5)
+    request = commit_request(lease, outbox=[outbox_message("o")])
+    assert traced(store, lambda: store.commit(request)) == [
+        "BEGIN IMMEDIATE",
+        "SELECT (SELECT metadata.value",
+        "UPDATE metadata SET",
+        "INSERT INTO streams",
+        "INSERT INTO inbox",
+        "INSERT INTO events",
+        "INSERT INTO outbox",
+        "COMMIT",
+    ]
+
+
+def test_a_group_takes_one_transaction_and_one_clock_write(
+    store: Broker, clock: ManualClock
+) -> None:
+    writes = [acquiring(name) for name in "abcde"]
+    clock.advance(5)
+    statements = traced(store, lambda: grouped(queue_of(store), writes))
+    assert statements[0] == "BEGIN IMMEDIATE"
+    assert statements[-1] == "COMMIT"
+    assert statements.count("UPDATE metadata SET") == 1
+    assert statements.count("INSERT INTO actor_leases") == 5
+    assert len(statements) == 3 + 2 * 5
+
+
+def test_a_refusal_by_judging_costs_the_others_no_second_try(store: Broker, path: Path) -> None:
+    made = prepared(store, path)
+    with control_statements() as statements:
+        answers = grouped(
+            queue_of(store), [FAILING["stale lease"][1](store, made["bad"]), *good(store, made)]
+        )
+    assert isinstance(answers[0], StaleLease)
+    assert statements == ["BEGIN IMMEDIATE", "COMMIT"]
+
+
+def test_the_writes_of_a_group_have_one_time(store: Broker, path: Path, clock: ManualClock) -> None:
+    def let_time_pass(_transaction: Transaction) -> None:
+        clock.advance(500)
+
+    first, _, second = grouped(
+        queue_of(store), [acquiring("a"), Write(let_time_pass), acquiring("b")]
+    )
+    assert (first.acquired_at, second.acquired_at, floor(path)) == (1_000, 1_000, "1000")
+
+
+class Surprise(Exception):
+    """An error that no module of the store knows."""
+
+
+class Kept:
+    """Something of which one can tell whether it is still there."""
+
+
+def keeping(kept: Kept) -> Write[Kept]:
+    return Write(lambda _transaction: kept)
+
+
+def raising(kind: type[Exception]) -> Write[None]:
+    def apply(_transaction: Transaction) -> None:
+        raise kind("for this test")
+
+    return Write(apply)
+
+
+def test_nothing_of_a_group_is_kept_alive_by_a_cycle(store: Broker, path: Path) -> None:
+    made = prepared(store, path)
+    seen: list[weakref.ref[Any]] = []
+
+    def write_and_forget() -> None:
+        kept = Kept()
+        writes: list[Write[Any]] = [
+            keeping(kept),
+            acquiring("new"),
+            raising(StaleLease),
+            FAILING["event id"][1](store, made["bad"]),
+            FAILING["trigger that aborts"][1](store, made["bad"]),
+            raising(Surprise),
+            keeping(kept),
+        ]
+        answers = together(store, *[partial(queue_of(store).run, write) for write in writes])
+        assert len(set(map(type, answers))) > 1
+        seen.extend(weakref.ref(answer) for answer in answers if not isinstance(answer, Lease))
+        seen.extend(weakref.ref(write.apply) for write in writes)
+
+    gc.collect()
+    gc.disable()
+    try:
+        write_and_forget()
+        with raw(path) as connection:
+            connection.execute(VIOLATE_AT_COMMIT)
+        write_and_forget()
+        alive = [each() for each in seen if each() is not None]
+    finally:
+        gc.enable()
+    assert alive == []
+
+
+def test_an_error_that_is_kept_keeps_nothing_of_the_others(store: Broker, path: Path) -> None:
+    made = prepared(store, path)
+    result = keeping(Kept())
+    other = weakref.ref(result.apply)
+    writes: list[Write[Any]] = [
+        acquiring("leader"),
+        result,
+        FAILING["event id"][1](store, made["bad"]),
+    ]
+    del result
+    answers = together(store, *[partial(queue_of(store).run, write) for write in writes])
+    error = answers.pop()
+    del writes, answers
+    gc.collect()
+    assert isinstance(error, IdempotencyConflict)
+    assert other() is None

@@ -1,0 +1,149 @@
+"""A group of writes against the same writes one after another: the same answers, the same rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker import Broker, journal, leases, outbox
+from broker.errors import BrokerError
+from broker.transaction import Transaction, Write
+from tests.group_support import grouped, outcome_of, queue_of
+from tests.journal_support import projection
+from tests.support import TTL_MS, ManualClock, acquire, contents, event, open_store, outbox_message
+
+NONCE = "nonce"  # of every lease, so that two stores can have the same rows
+
+EMPTY: list[bytes] = []
+
+
+def an_empty_store(folder: Path, name: str, clock: ManualClock) -> Broker:
+    """A store on a copy of an empty database."""
+    path = folder / name
+    if not EMPTY:
+        open_store(path, clock).close()
+        EMPTY.append(path.read_bytes())
+    path.write_bytes(EMPTY[0])
+    return open_store(path, clock, nonce=lambda: NONCE, receipt_capacity=3)
+
+
+NAMES = st.sampled_from("ab")
+REQUEST_IDS = st.none() | st.sampled_from("rst")
+CREDENTIALS = st.sampled_from(
+    [{"epoch": 1, "nonce": NONCE}] * 5 + [{"epoch": 2, "nonce": NONCE}, {"epoch": 1, "nonce": "no"}]
+)
+TTLS = st.sampled_from([1, TTL_MS])
+
+Making = Callable[[Broker], Write[Any]]
+
+
+@st.composite
+def commits(draw: st.DrawFn) -> Making:
+    actor = draw(NAMES)
+    request: dict[str, Any] = {
+        "messageId": draw(st.sampled_from("mnopqr")),
+        "actorId": actor,
+        "streamId": draw(st.sampled_from([actor] * 4 + ["a"])),
+        "lease": draw(CREDENTIALS),
+        "expectedRevision": draw(st.integers(0, 3)),
+        "events": [event(each) for each in draw(st.lists(st.sampled_from("efghij"), max_size=2))],
+        "outbox": [
+            outbox_message(each, **about)
+            for each, about in draw(
+                st.lists(
+                    st.tuples(st.sampled_from("uvwx"), st.sampled_from([{}, {}, {"eventId": "e"}])),
+                    max_size=1,
+                )
+            )
+        ],
+        "projections": [
+            projection(each) for each in draw(st.lists(st.sampled_from("yz"), max_size=1))
+        ],
+    }
+    return lambda store: journal.commit(request, store.options)
+
+
+@st.composite
+def lease_mutations(draw: st.DrawFn) -> Making:
+    actor, request_id, ttl_ms = draw(NAMES), draw(REQUEST_IDS), draw(TTLS)
+    shown = {"actorId": actor, "lease": draw(CREDENTIALS)}
+    taking = {"actorId": actor, "streamId": draw(NAMES), "holderId": "holder", "ttlMs": ttl_ms}
+    kind = draw(st.sampled_from(["acquire"] * 3 + ["takeover", "heartbeat", "swap", "release"]))
+    if kind == "acquire":
+        return lambda _store: leases.acquire(taking, request_id)
+    if kind == "takeover":
+        return lambda _store: leases.takeover(taking, request_id)
+    if kind == "heartbeat":
+        return lambda _store: leases.heartbeat(shown | {"ttlMs": ttl_ms}, request_id)
+    if kind == "swap":
+        swap = shown | {"ttlMs": ttl_ms, "nextHolderId": "next"}
+        return lambda _store: leases.compare_and_swap(swap, request_id)
+    return lambda _store: leases.release(shown, request_id)
+
+
+def failing_writes() -> st.SearchStrategy[Making]:
+    """Commits that do their work and fail at the end, for no reason of the protocol's."""
+
+    def spoilt(make: Making) -> Making:
+        def made(store: Broker) -> Write[Any]:
+            inner = make(store)
+
+            def apply(transaction: Transaction) -> None:
+                with transaction.savepoint():
+                    inner.apply(transaction)
+                    raise ZeroDivisionError
+
+            return Write(apply)
+
+        return made
+
+    return commits().map(spoilt)
+
+
+def marks() -> st.SearchStrategy[Making]:
+    return st.sampled_from("uvwx").map(
+        lambda each: lambda _store: outbox.mark_delivered({"outboxId": each})
+    )
+
+
+def comparable(answer: Any) -> Any:
+    if isinstance(answer, BrokerError):
+        return type(answer), answer.to_json()
+    return type(answer) if isinstance(answer, Exception) else answer
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    makings=st.lists(
+        commits() | commits() | lease_mutations() | marks() | failing_writes(),
+        min_size=2,
+        max_size=24,
+    ),
+    cut=st.integers(1, 24),
+)
+def test_a_group_goes_as_its_writes_would_one_after_another(
+    makings: list[Making], cut: int
+) -> None:
+    clock = ManualClock()
+    with tempfile.TemporaryDirectory() as folder:
+        with (
+            an_empty_store(Path(folder), "grouped.db", clock) as one,
+            an_empty_store(Path(folder), "single.db", clock) as other,
+        ):
+            for store in (one, other):
+                acquire(store, "a", "a")
+                acquire(store, "b", "b")
+            for part in (makings[:cut], makings[cut:]):
+                clock.advance(2)
+                answers = grouped(queue_of(one), [make(one) for make in part]) if part else []
+                singly = [
+                    outcome_of(partial(other._connections.write, make(other))) for make in part
+                ]
+                assert list(map(comparable, answers)) == list(map(comparable, singly))
+        assert contents(Path(folder) / "grouped.db") == contents(Path(folder) / "single.db")
