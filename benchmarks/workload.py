@@ -12,7 +12,7 @@ import orjson
 
 from broker import Options
 from broker.commits import PreparedCommit, prepare
-from broker.messages import CommitRequest, Lease
+from broker.messages import Lease
 from broker.runtime_events import workspace_of
 
 ACTOR = "actor-0001"
@@ -191,52 +191,51 @@ class Ready(NamedTuple):
 
 def ready(request: Request, now: int) -> Ready:
     """What the store would bind for this request at `now`, if it is the only stream there is."""
-    commit = prepare(request, PAGE_MAX_BYTES)
-    sent = commit.request
+    sent = prepare(request, PAGE_MAX_BYTES)
     stream_id = sent.stream_id
     revision = sent.expected_revision + len(sent.events)
-    message, projection = commit.outbox[0], commit.projections[0]
-    workspace_id = workspace_of(sent.events[0].payload, stream_id)
+    outbox_id, destination, event_id, _ = sent.outbox[0]
+    (*_, payload) = sent.events[0]
+    workspace_id = workspace_of(payload, stream_id)
     return Ready(
         look=(sent.message_id, sent.actor_id, stream_id),
         clock=(str(now),),
         stream=(revision, now, workspace_id, stream_id),
-        inbox=(sent.message_id, commit.request_hash, stream_id, revision, _result(sent, now), now),
-        events=_event_rows(commit, now),
+        inbox=(sent.message_id, sent.request_hash, stream_id, revision, _result(sent, now), now),
+        events=_event_rows(sent, now),
         outbox=(
-            message.outbox_id,
+            outbox_id,
             sent.message_id,
-            message.event_id,
-            message.destination,
-            commit.outbox_payloads[0],
+            event_id,
+            destination,
+            sent.outbox_payloads[0],
             now,
             now,
         ),
-        projection=(projection.projection_id, stream_id, revision, commit.values[0], now),
+        projection=(sent.projection_ids[0], stream_id, revision, sent.values[0], now),
     )
 
 
-def _event_rows(commit: PreparedCommit, now: int) -> list[tuple[Any, ...]]:
-    sent = commit.request
+def _event_rows(sent: PreparedCommit, now: int) -> list[tuple[Any, ...]]:
     own = (sent.lease.epoch, now, None, None, None)
     return [
-        (event.event_id, sent.message_id, sent.stream_id, at, event.event_type, text, *own, at)
-        for at, event, text in zip(
-            itertools.count(sent.expected_revision + 1), sent.events, commit.payloads, strict=False
+        (event_id, sent.message_id, sent.stream_id, at, event_type, text, *own, at)
+        for at, (event_id, event_type, *_), text in zip(
+            itertools.count(sent.expected_revision + 1), sent.events, sent.payloads, strict=False
         )
     ]
 
 
-def _result(sent: CommitRequest, now: int) -> str:
+def _result(sent: PreparedCommit, now: int) -> str:
     before, count = sent.expected_revision, len(sent.events)
     form = {
         "messageId": sent.message_id,
         "streamId": sent.stream_id,
         "previousRevision": before,
         "revision": before + count,
-        "eventIds": [event.event_id for event in sent.events],
+        "eventIds": [event[0] for event in sent.events],
         "eventCursors": list(range(before + 1, before + count + 1)),
-        "outboxIds": [message.outbox_id for message in sent.outbox or ()],
+        "outboxIds": [message[0] for message in sent.outbox],
         "appliedAt": now,
         "recovered": False,
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from broker.canonical import canonical_of, digest
 from broker.clock import MAX_SAFE_INTEGER
@@ -13,42 +14,77 @@ from broker.messages import (
     ABSENT,
     CommitRequest,
     Given,
-    NewEvent,
-    NewOutboxMessage,
-    NewProjection,
+    LeaseCredential,
     validate_and_encode,
 )
 from broker.runtime_events import Claim, claim_of
+
+# A Pydantic object looks each attribute up in its class first, its dictionary does not: for a commit
+# that is a tenth of its preparation.
+_parts_of = itemgetter(
+    "message_id",
+    "actor_id",
+    "lease",
+    "stream_id",
+    "expected_revision",
+    "events",
+    "outbox",
+    "projections",
+    "inbox_result",
+)
+_event_of = itemgetter(
+    "event_id",
+    "event_type",
+    "occurred_at",
+    "correlation_id",
+    "causation_id",
+    "trace_id",
+    "payload",
+)
+_message_of = itemgetter("outbox_id", "destination", "event_id", "available_at")
+_projection_id_of = itemgetter("projection_id")
+
+#: `event_id, event_type, occurred_at, correlation_id, causation_id, trace_id, payload` of an event.
+EventParts: TypeAlias = tuple[str, str, int | None, str | None, str | None, str | None, Any]
+
+#: `outbox_id, destination, event_id, available_at` of an outbox message.
+MessageParts: TypeAlias = tuple[str, str, str | None, int | None]
 
 
 class PreparedCommit(NamedTuple):
     """A valid commit request with everything that can be worked out without the database.
 
-    The texts are stored JSON, in the order of the request's lists; `reply` is None where the
-    request has no `inboxResult`. `references` are the events of other commits that its outbox
-    messages name, each with the index of the message. `claims` are those of the runtime events
-    among its events.
+    `payloads`, `outbox_payloads`, `values` and `reply` are stored JSON, in the order of the
+    request's lists; `reply` is None where the request has no `inbox_result`. `references` are the
+    events of other commits that its outbox messages name, each with the index of the message.
+    `claims` are those of the runtime events among its events.
     """
 
-    request: CommitRequest
+    message_id: str
+    actor_id: str
+    lease: LeaseCredential
+    stream_id: str
+    expected_revision: int
     request_hash: str
+    events: Sequence[EventParts]
     payloads: Sequence[str]
-    outbox: Sequence[NewOutboxMessage]
+    outbox: Sequence[MessageParts]
     outbox_payloads: Sequence[str]
     references: Sequence[tuple[int, str]]
-    projections: Sequence[NewProjection]
+    projection_ids: Sequence[str]
     values: Sequence[str]
+    inbox_result: Any
     reply: str | None
     claims: Sequence[Claim]
 
     def require_unique_ids(self) -> None:
         """Raise IdempotencyConflict when an id stands twice in the request."""
-        if len(self.request.events) > 1:
-            _require_unique("eventId", [event.event_id for event in self.request.events])
+        if len(self.events) > 1:
+            _require_unique("eventId", [event[0] for event in self.events])
         if len(self.outbox) > 1:
-            _require_unique("outboxId", [message.outbox_id for message in self.outbox])
-        if len(self.projections) > 1:
-            _require_unique("projectionId", [each.projection_id for each in self.projections])
+            _require_unique("outboxId", [message[0] for message in self.outbox])
+        if len(self.projection_ids) > 1:
+            _require_unique("projectionId", self.projection_ids)
 
 
 def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
@@ -58,59 +94,94 @@ def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
     A time that is not known yet counts as long as any can be.
     """
     request, texts, embeddable = validate_and_encode(CommitRequest, given)
-    events, outbox, projections = request.events, request.outbox or (), request.projections or ()
+    (
+        message_id,
+        actor_id,
+        lease,
+        stream_id,
+        expected_revision,
+        new_events,
+        new_outbox,
+        new_projections,
+        inbox_result,
+    ) = _parts_of(request.__dict__)
+    events: list[EventParts] = [_event_of(each.__dict__) for each in new_events]
+    outbox: list[MessageParts] = [_message_of(each.__dict__) for each in new_outbox or ()]
+    projection_ids = [_projection_id_of(each.__dict__) for each in new_projections or ()]
+
+    # Canonical JSON of the request without `lease` and `committedAt`. Its JSON values go in as they
+    # were encoded already. Names and ids need no more care than this, for names are ASCII and ids
+    # hold no lone surrogate.
+    values = iter(embeddable)
+    form: dict[str, Any] = {
+        "messageId": message_id,
+        "actorId": actor_id,
+        "streamId": stream_id,
+        "expectedRevision": expected_revision,
+        "events": list(map(_event_form, events, values)),
+    }
+    if new_outbox is not None:
+        form["outbox"] = list(map(_message_form, outbox, values))
+    if new_projections is not None:
+        form["projections"] = list(map(_projection_form, projection_ids, values))
+    if inbox_result is not ABSENT:
+        form["inboxResult"] = next(values)
+
     outbox_at = len(events)
     projections_at = outbox_at + len(outbox)
-    reply_at = projections_at + len(projections)
-
-    payloads = texts[:outbox_at]
-    _require_readable(request, payloads, page_max_bytes)
-    return PreparedCommit(
-        request,
-        digest(_canonical(request, iter(embeddable))),
-        payloads,
+    reply_at = projections_at + len(projection_ids)
+    commit = PreparedCommit(
+        message_id,
+        actor_id,
+        lease,
+        stream_id,
+        expected_revision,
+        digest(canonical_of(form)),
+        events,
+        texts[:outbox_at],
         outbox,
         texts[outbox_at:projections_at],
         _references(events, outbox),
-        projections,
+        projection_ids,
         texts[projections_at:reply_at],
+        inbox_result,
         texts[reply_at] if reply_at < len(texts) else None,
         # Judged now, as it is encoded now: the caller may change the payload while a writer waits.
-        [claim for event in events if (claim := claim_of(event.payload))],
+        [claim for event in events if (claim := claim_of(event[-1]))],
     )
+    _require_readable(commit, page_max_bytes)
+    return commit
 
 
 def _references(
-    events: Sequence[NewEvent], outbox: Sequence[NewOutboxMessage]
+    events: Sequence[EventParts], outbox: Sequence[MessageParts]
 ) -> Sequence[tuple[int, str]]:
     if not outbox:
         return ()
-    own = {event.event_id for event in events}
+    own = {event[0] for event in events}
     return [
         (index, event_id)
-        for index, message in enumerate(outbox)
-        if (event_id := message.event_id) is not None and event_id not in own
+        for index, (_, _, event_id, _) in enumerate(outbox)
+        if event_id is not None and event_id not in own
     ]
 
 
-def _require_readable(request: CommitRequest, texts: list[str], page_max_bytes: int) -> None:
-    for index, text in enumerate(texts):
+def _require_readable(commit: PreparedCommit, page_max_bytes: int) -> None:
+    for index, text in enumerate(commit.payloads):
         # Four bytes a character at the most: nearly every event is let through by this line.
         if 4 * len(text) + MOST_EVENT_BYTES_BESIDES_PAYLOAD <= page_max_bytes:
             continue
-        event = request.events[index]
+        event_id, event_type, occurred_at, *ids, _ = commit.events[index]
         size = event_bytes(
-            event.event_id,
-            request.message_id,
-            request.stream_id,
-            request.expected_revision + index + 1,
-            event.event_type,
+            event_id,
+            commit.message_id,
+            commit.stream_id,
+            commit.expected_revision + index + 1,
+            event_type,
             text,
-            request.lease.epoch,
-            MAX_SAFE_INTEGER if event.occurred_at is None else event.occurred_at,
-            event.correlation_id,
-            event.causation_id,
-            event.trace_id,
+            commit.lease.epoch,
+            MAX_SAFE_INTEGER if occurred_at is None else occurred_at,
+            *ids,
         )
         if size + len("[]") > page_max_bytes:
             raise InvalidRequest(
@@ -120,7 +191,7 @@ def _require_readable(request: CommitRequest, texts: list[str], page_max_bytes: 
             )
 
 
-def _require_unique(field: str, ids: list[str]) -> None:
+def _require_unique(field: str, ids: Sequence[str]) -> None:
     if len(set(ids)) == len(ids):
         return
     seen: set[str] = set()
@@ -132,60 +203,36 @@ def _require_unique(field: str, ids: list[str]) -> None:
         seen.add(each)
 
 
-# --------------------------------------------------------------------------- the hash of a request
+# ----------------------------------------------------------------- the canonical form of a request
 
 
-def _canonical(request: CommitRequest, values: Iterator[Any]) -> bytes:
-    """Canonical JSON of the request without `lease` and `committedAt`.
-
-    Its JSON values go in as `values` has them, encoded already, in the order of the fields. Names
-    and ids need no more care than this, for names are ASCII and ids hold no lone surrogate.
-    """
-    form: dict[str, Any] = {
-        "messageId": request.message_id,
-        "actorId": request.actor_id,
-        "streamId": request.stream_id,
-        "expectedRevision": request.expected_revision,
-        "events": list(map(_event_form, request.events, values)),
-    }
-    if request.outbox is not None:
-        form["outbox"] = list(map(_outbox_form, request.outbox, values))
-    if request.projections is not None:
-        form["projections"] = list(map(_projection_form, request.projections, values))
-    if request.inbox_result is not ABSENT:
-        form["inboxResult"] = next(values)
-    return canonical_of(form)
-
-
-def _event_form(event: NewEvent, payload: Any) -> dict[str, Any]:
-    form: dict[str, Any] = {
-        "eventId": event.event_id,
-        "eventType": event.event_type,
-        "payload": payload,
-    }
-    if event.occurred_at is not None:
-        form["occurredAt"] = event.occurred_at
-    if event.correlation_id is not None:
-        form["correlationId"] = event.correlation_id
-    if event.causation_id is not None:
-        form["causationId"] = event.causation_id
-    if event.trace_id is not None:
-        form["traceId"] = event.trace_id
+def _event_form(event: EventParts, payload: Any) -> dict[str, Any]:
+    event_id, event_type, occurred_at, correlation_id, causation_id, trace_id, _ = event
+    form: dict[str, Any] = {"eventId": event_id, "eventType": event_type, "payload": payload}
+    if occurred_at is not None:
+        form["occurredAt"] = occurred_at
+    if correlation_id is not None:
+        form["correlationId"] = correlation_id
+    if causation_id is not None:
+        form["causationId"] = causation_id
+    if trace_id is not None:
+        form["traceId"] = trace_id
     return form
 
 
-def _outbox_form(message: NewOutboxMessage, payload: Any) -> dict[str, Any]:
+def _message_form(message: MessageParts, payload: Any) -> dict[str, Any]:
+    outbox_id, destination, event_id, available_at = message
     form: dict[str, Any] = {
-        "outboxId": message.outbox_id,
-        "destination": message.destination,
+        "outboxId": outbox_id,
+        "destination": destination,
         "payload": payload,
     }
-    if message.event_id is not None:
-        form["eventId"] = message.event_id
-    if message.available_at is not None:
-        form["availableAt"] = message.available_at
+    if event_id is not None:
+        form["eventId"] = event_id
+    if available_at is not None:
+        form["availableAt"] = available_at
     return form
 
 
-def _projection_form(projection: NewProjection, value: Any) -> dict[str, Any]:
-    return {"projectionId": projection.projection_id, "value": value}
+def _projection_form(projection_id: str, value: Any) -> dict[str, Any]:
+    return {"projectionId": projection_id, "value": value}

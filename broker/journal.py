@@ -39,7 +39,7 @@ def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]
     prepared = prepare(given, options.page_max_bytes)
 
     def recover(transaction: Transaction) -> tuple[CommitResult] | None:
-        row = transaction.channel.one(_RECORDED, prepared.request.message_id)
+        row = transaction.channel.one(_RECORDED, prepared.message_id)
         return None if row is None else (_recorded(prepared, row),)
 
     def apply(transaction: Transaction) -> CommitResult:
@@ -49,24 +49,22 @@ def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]
 
 
 def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
-    request = commit.request
     row = cast(
-        Row,
-        transaction.channel.one(_LOOK, request.message_id, request.actor_id, request.stream_id),
+        Row, transaction.channel.one(_LOOK, commit.message_id, commit.actor_id, commit.stream_id)
     )
     floor, last_cursor, request_hash, result_json, revision, owner = row[:6]
     if request_hash is not None:
         return _recorded(commit, (request_hash, result_json))
 
     now = transaction.advance(floor)
-    require_authority(row[6:], request.actor_id, request.lease, request.stream_id, now)
-    _require_revision(request, revision or 0)
+    require_authority(row[6:], commit.actor_id, commit.lease, commit.stream_id, now)
+    _require_revision(commit, revision or 0)
     workspace_id = _owner_after(commit, owner) if commit.claims else owner
     commit.require_unique_ids()
     if commit.references:
         _require_known_events(transaction, commit)
 
-    if (last_cursor or 0) + len(request.events) > MAX_SAFE_INTEGER:
+    if (last_cursor or 0) + len(commit.events) > MAX_SAFE_INTEGER:
         raise DatabaseError("the cursors of the journal are used up: another writer took the last")
 
     result = _result(commit, revision or 0, last_cursor or 0, now)
@@ -93,7 +91,7 @@ def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
 
 def _recorded(commit: PreparedCommit, row: Row) -> CommitResult:
     """The inbox's answer to a message id that it knows."""
-    message_id = commit.request.message_id
+    message_id = commit.message_id
     request_hash, result_json = row
     if request_hash != commit.request_hash:
         raise IdempotencyConflict(
@@ -111,24 +109,24 @@ def _recorded(commit: PreparedCommit, row: Row) -> CommitResult:
         ) from error
 
 
-def _require_revision(request: CommitRequest, actual: int) -> None:
-    if actual != request.expected_revision:
+def _require_revision(commit: PreparedCommit, actual: int) -> None:
+    if actual != commit.expected_revision:
         raise RevisionConflict(
-            f"stream {request.stream_id!r} is at revision {actual},"
-            f" not at {request.expected_revision}: read on and decide again",
-            streamId=request.stream_id,
-            expectedRevision=request.expected_revision,
+            f"stream {commit.stream_id!r} is at revision {actual},"
+            f" not at {commit.expected_revision}: read on and decide again",
+            streamId=commit.stream_id,
+            expectedRevision=commit.expected_revision,
             actualRevision=actual,
         )
-    if actual + len(request.events) > MAX_SAFE_INTEGER:
+    if actual + len(commit.events) > MAX_SAFE_INTEGER:
         raise InvalidRequest(
-            f"the revisions of stream {request.stream_id!r} are used up", field="expectedRevision"
+            f"the revisions of stream {commit.stream_id!r} are used up", field="expectedRevision"
         )
 
 
 def _owner_after(commit: PreparedCommit, owner: str | None) -> str | None:
     """The workspace that owns the stream once these events are in it."""
-    stream_id = commit.request.stream_id
+    stream_id = commit.stream_id
     for claim in commit.claims:
         if claim.stream_id != stream_id:
             raise InvalidRequest(
@@ -154,27 +152,27 @@ def _require_known_events(transaction: Transaction, commit: PreparedCommit) -> N
         raise cast(BrokerError, _conflict(transaction, commit))
 
 
-def _unknown_event(transaction: Transaction, commit: PreparedCommit) -> int | None:
-    """The index of the first outbox message that names no event, neither old nor of this commit."""
+def _unknown_event(transaction: Transaction, commit: PreparedCommit) -> tuple[int, str] | None:
+    """The first outbox message that names no event, by its index, and what it names."""
     for index, event_id in commit.references:
         if transaction.channel.one(_IS_EVENT, event_id) is None:
-            return index
+            return index, event_id
     return None
 
 
 def _conflict(transaction: Transaction, commit: PreparedCommit) -> BrokerError | None:
     """Why a constraint objected, in the protocol's order of questions; None for no known reason."""
-    request = commit.request
-    for event in request.events:
-        if transaction.channel.one(_IS_EVENT, event.event_id):
-            return _used("eventId", event.event_id)
-    for message in commit.outbox:
-        if is_outbox_id_used(transaction, message.outbox_id):
-            return _used("outboxId", message.outbox_id)
+    for event_id, *_ in commit.events:
+        if transaction.channel.one(_IS_EVENT, event_id):
+            return _used("eventId", event_id)
+    for outbox_id, *_ in commit.outbox:
+        if is_outbox_id_used(transaction, outbox_id):
+            return _used("outboxId", outbox_id)
 
-    index = _unknown_event(transaction, commit)
-    if index is not None:
-        field, event_id = f"outbox[{index}].eventId", commit.outbox[index].event_id
+    unknown = _unknown_event(transaction, commit)
+    if unknown is not None:
+        index, event_id = unknown
+        field = f"outbox[{index}].eventId"
         return InvalidRequest(f"{field}: there is no event {event_id!r}", field=field)
 
     projection_id = foreign_projection(transaction, commit)
@@ -183,7 +181,7 @@ def _conflict(transaction: Transaction, commit: PreparedCommit) -> BrokerError |
     return IdempotencyConflict(
         f"projectionId {projection_id!r} belongs to another stream",
         projectionId=projection_id,
-        streamId=request.stream_id,
+        streamId=commit.stream_id,
     )
 
 
@@ -197,20 +195,19 @@ def _used(field: str, used: str) -> IdempotencyConflict:
 
 
 def _result(commit: PreparedCommit, revision: int, last_cursor: int, now: int) -> CommitResult:
-    request = commit.request
-    count = len(request.events)
+    count = len(commit.events)
     return CommitResult(
-        message_id=request.message_id,
-        stream_id=request.stream_id,
+        commit.message_id,
+        commit.stream_id,
         previous_revision=revision,
         revision=revision + count,
-        event_ids=tuple([event.event_id for event in request.events]),
+        event_ids=tuple([event[0] for event in commit.events]),
         # Nobody else can write meanwhile, and events are never deleted: the next ones are known.
         event_cursors=tuple(range(last_cursor + 1, last_cursor + count + 1)),
-        outbox_ids=tuple([message.outbox_id for message in commit.outbox]),
+        outbox_ids=tuple([message[0] for message in commit.outbox]),
         applied_at=now,
         recovered=False,
-        reply=request.inbox_result,
+        reply=commit.inbox_result,
     )
 
 
@@ -250,33 +247,32 @@ def _write_inbox(transaction: Transaction, commit: PreparedCommit, result: Commi
 
 
 def _write_events(transaction: Transaction, commit: PreparedCommit, result: CommitResult) -> None:
-    request = commit.request
-    if not request.events:
+    if not commit.events:
         return
-    first, epoch, now = result.previous_revision + 1, request.lease.epoch, result.applied_at
-    rows = [
-        (
-            event.event_id,
-            result.message_id,
-            result.stream_id,
-            revision,
-            event.event_type,
-            payload,
-            epoch,
-            now if event.occurred_at is None else event.occurred_at,
-            event.correlation_id,
-            event.causation_id,
-            event.trace_id,
-            cursor,
+    message_id, stream_id, epoch = commit.message_id, commit.stream_id, commit.lease.epoch
+    now, revision = result.applied_at, result.previous_revision
+    rows = []
+    for event, payload, cursor in zip(
+        commit.events, commit.payloads, result.event_cursors, strict=True
+    ):
+        event_id, event_type, occurred_at, correlation_id, causation_id, trace_id, _ = event
+        revision += 1
+        rows.append(
+            (
+                event_id,
+                message_id,
+                stream_id,
+                revision,
+                event_type,
+                payload,
+                epoch,
+                now if occurred_at is None else occurred_at,
+                correlation_id,
+                causation_id,
+                trace_id,
+                cursor,
+            )
         )
-        for revision, event, payload, cursor in zip(
-            range(first, result.revision + 1),
-            request.events,
-            commit.payloads,
-            result.event_cursors,
-            strict=True,
-        )
-    ]
     transaction.channel.run_each(_APPEND, rows)
 
 

@@ -54,15 +54,17 @@ def insert_outbox(transaction: Transaction, commit: PreparedCommit, now: int) ->
         return
     rows = [
         (
-            message.outbox_id,
-            commit.request.message_id,
-            message.event_id,
-            message.destination,
+            outbox_id,
+            commit.message_id,
+            event_id,
+            destination,
             payload,
             now,
-            now if message.available_at is None else message.available_at,
+            now if available_at is None else available_at,
         )
-        for message, payload in zip(commit.outbox, commit.outbox_payloads, strict=True)
+        for (outbox_id, destination, event_id, available_at), payload in zip(
+            commit.outbox, commit.outbox_payloads, strict=True
+        )
     ]
     transaction.channel.run_each(_INSERT, rows)
 

@@ -36,12 +36,11 @@ def upsert_projections(
     transaction: Transaction, commit: PreparedCommit, revision: int, now: int
 ) -> None:
     """Store a commit's projections; raises ForeignProjection."""
-    if not commit.projections:
+    if not commit.projection_ids:
         return
-    stream_id = commit.request.stream_id
     rows = [
-        (projection.projection_id, stream_id, revision, value, now)
-        for projection, value in zip(commit.projections, commit.values, strict=True)
+        (projection_id, commit.stream_id, revision, value, now)
+        for projection_id, value in zip(commit.projection_ids, commit.values, strict=True)
     ]
     if transaction.channel.run_each(_UPSERT, rows) != len(rows):
         raise ForeignProjection
@@ -49,10 +48,10 @@ def upsert_projections(
 
 def foreign_projection(transaction: Transaction, commit: PreparedCommit) -> str | None:
     """The first projection of the commit that belongs to another stream."""
-    for projection in commit.projections:
-        row = transaction.channel.one(_READ, projection.projection_id)
-        if row is not None and row[0] != commit.request.stream_id:
-            return projection.projection_id
+    for projection_id in commit.projection_ids:
+        row = transaction.channel.one(_READ, projection_id)
+        if row is not None and row[0] != commit.stream_id:
+            return projection_id
     return None
 
 
