@@ -1,6 +1,6 @@
 """The commit: fenced by a lease, expected at a revision, applied once.
 
-Steps are those of the protocol. What the database must find out by itself, that ids are unused and
+Here it is judged; `broker.drafts` writes it. Steps are those of the protocol. What the database must find out by itself, that ids are unused and
 projections the stream's own, is left to its constraints: only when one of them objects are the
 questions asked one by one, to say which id it was.
 """
@@ -8,30 +8,32 @@ questions asked one by one, to say which id it was.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, cast
 
-import orjson
-from sqlalchemy import bindparam, func, insert, literal_column, select, update
+from sqlalchemy import bindparam, func, literal_column, select
 
 from broker.canonical import NotJson, decode
 from broker.clock import MAX_SAFE_INTEGER
 from broker.commits import PreparedCommit, prepare
+from broker.drafts import Draft, draft, write_drafts
 from broker.errors import (
     BrokerError,
     CorruptRow,
     DatabaseError,
     IdempotencyConflict,
     InvalidRequest,
+    Refusal,
     RevisionConflict,
 )
 from broker.leases import AUTHORITY, require_authority
 from broker.messages import CommitRequest, CommitResult, Given
 from broker.models import ActorLease, Event, InboxMessage, Stream
 from broker.options import Options
-from broker.outbox import insert_outbox, is_outbox_id_used
-from broker.projections import ForeignProjection, foreign_projection, upsert_projections
+from broker.outbox import is_outbox_id_used
+from broker.projections import ForeignProjection, foreign_projection
 from broker.statements import Row, Statement
-from broker.transaction import FLOOR, ONE_ROW, Transaction, Write
+from broker.transaction import FLOOR, ONE_ROW, Batch, Transaction, Write
 
 
 def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]:
@@ -45,10 +47,76 @@ def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]
     def apply(transaction: Transaction) -> CommitResult:
         return _apply(transaction, prepared)
 
-    return Write(apply, recover, weight=sum(map(len, prepared.payloads)))
+    weight = sum(map(len, prepared.payloads))
+    return Write(apply, recover, weight, Batch(_apply_all, prepared))
 
 
 def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
+    judged = _judge(transaction, commit, 0)
+    if isinstance(judged, CommitResult):
+        return judged
+    try:
+        with transaction.savepoint():
+            write_drafts(transaction, [judged])
+    except (sqlite3.IntegrityError, ForeignProjection) as error:
+        conflict = _conflict(transaction, commit)
+        if conflict is None:
+            raise
+        try:
+            raise conflict from error
+        finally:
+            del conflict  # which the traceback of its own cause would keep alive
+    return judged.result
+
+
+def _apply_all(
+    transaction: Transaction, commits: Sequence[PreparedCommit]
+) -> Sequence[CommitResult | Refusal]:
+    """As `_apply` one after another, but written together; raises Spoilt where that fails.
+
+    One that depends on what others write (the same message or stream, an event that an outbox
+    message names) is judged after that was written.
+    """
+    outcomes: list[CommitResult | Refusal] = []
+    drafts: list[Draft] = []
+    drafted: set[str] = set()  # ids of messages and of streams
+    events = 0
+    for commit in commits:
+        if commit.message_id in drafted or commit.stream_id in drafted or commit.references:
+            _write_together(transaction, drafts)
+            drafts, drafted, events = [], set(), 0
+        try:
+            judged = _judge(transaction, commit, events)
+        except Refusal as refusal:  # without a traceback, that would keep all of them alive
+            outcomes.append(refusal.with_traceback(None))
+            continue
+        if isinstance(judged, CommitResult):
+            outcomes.append(judged)
+            continue
+        outcomes.append(judged.result)
+        drafts.append(judged)
+        drafted.update((commit.message_id, commit.stream_id))
+        events += len(commit.events)
+    _write_together(transaction, drafts)
+    return outcomes
+
+
+def _write_together(transaction: Transaction, drafts: Sequence[Draft]) -> None:
+    if drafts:
+        with transaction.savepoint():
+            write_drafts(transaction, drafts)
+
+
+# ---------------------------------------------------------------------------------------- judging
+
+
+def _judge(
+    transaction: Transaction, commit: PreparedCommit, events_before: int
+) -> CommitResult | Draft:
+    """What an earlier call has come to, or what to write.
+
+    `events_before` are those of drafts that are not written yet. Raises a Refusal.
+    """
     row = cast(
         Row, transaction.channel.one(_LOOK, commit.message_id, commit.actor_id, commit.stream_id)
     )
@@ -64,29 +132,10 @@ def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
     if commit.references:
         _require_known_events(transaction, commit)
 
-    if (last_cursor or 0) + len(commit.events) > MAX_SAFE_INTEGER:
+    cursor = (last_cursor or 0) + events_before
+    if cursor + len(commit.events) > MAX_SAFE_INTEGER:
         raise DatabaseError("the cursors of the journal are used up: another writer took the last")
-
-    result = _result(commit, revision or 0, last_cursor or 0, now)
-    try:
-        with transaction.savepoint():
-            _write_stream(transaction, result, workspace_id, is_new=revision is None)
-            _write_inbox(transaction, commit, result)
-            _write_events(transaction, commit, result)
-            insert_outbox(transaction, commit, now)
-            upsert_projections(transaction, commit, result.revision, now)
-    except (sqlite3.IntegrityError, ForeignProjection) as error:
-        conflict = _conflict(transaction, commit)
-        if conflict is None:
-            raise
-        try:
-            raise conflict from error
-        finally:
-            del conflict  # which the traceback of its own cause would keep alive
-    return result
-
-
-# ---------------------------------------------------------------------------------------- judging
+    return draft(commit, revision, cursor, workspace_id, now)
 
 
 def _recorded(commit: PreparedCommit, row: Row) -> CommitResult:
@@ -191,91 +240,6 @@ def _used(field: str, used: str) -> IdempotencyConflict:
     )
 
 
-# ---------------------------------------------------------------------------------------- writing
-
-
-def _result(commit: PreparedCommit, revision: int, last_cursor: int, now: int) -> CommitResult:
-    count = len(commit.events)
-    return CommitResult(
-        commit.message_id,
-        commit.stream_id,
-        previous_revision=revision,
-        revision=revision + count,
-        event_ids=tuple([event[0] for event in commit.events]),
-        # Nobody else can write meanwhile, and events are never deleted: the next ones are known.
-        event_cursors=tuple(range(last_cursor + 1, last_cursor + count + 1)),
-        outbox_ids=tuple([message[0] for message in commit.outbox]),
-        applied_at=now,
-        recovered=False,
-        reply=commit.inbox_result,
-    )
-
-
-def _write_stream(
-    transaction: Transaction, result: CommitResult, workspace_id: str | None, *, is_new: bool
-) -> None:
-    statement = _NEW_STREAM if is_new else _MOVE_STREAM
-    transaction.channel.run(
-        statement, result.stream_id, result.revision, result.applied_at, workspace_id
-    )
-
-
-def _write_inbox(transaction: Transaction, commit: PreparedCommit, result: CommitResult) -> None:
-    """Before the events: a message that comes last makes SQLite scan them all for its id."""
-    form = {
-        "messageId": result.message_id,
-        "streamId": result.stream_id,
-        "previousRevision": result.previous_revision,
-        "revision": result.revision,
-        "eventIds": result.event_ids,
-        "eventCursors": result.event_cursors,
-        "outboxIds": result.outbox_ids,
-        "appliedAt": result.applied_at,
-        "recovered": False,
-    }
-    if commit.reply is not None:
-        form["reply"] = orjson.Fragment(commit.reply)
-    transaction.channel.run(
-        _REMEMBER,
-        result.message_id,
-        commit.request_hash,
-        result.stream_id,
-        result.revision,
-        orjson.dumps(form).decode(),
-        result.applied_at,
-    )
-
-
-def _write_events(transaction: Transaction, commit: PreparedCommit, result: CommitResult) -> None:
-    if not commit.events:
-        return
-    message_id, stream_id, epoch = commit.message_id, commit.stream_id, commit.lease.epoch
-    now, revision = result.applied_at, result.previous_revision
-    rows = []
-    for event, payload, cursor in zip(
-        commit.events, commit.payloads, result.event_cursors, strict=True
-    ):
-        event_id, event_type, occurred_at, correlation_id, causation_id, trace_id, _ = event
-        revision += 1
-        rows.append(
-            (
-                event_id,
-                message_id,
-                stream_id,
-                revision,
-                event_type,
-                payload,
-                epoch,
-                now if occurred_at is None else occurred_at,
-                correlation_id,
-                causation_id,
-                trace_id,
-                cursor,
-            )
-        )
-    transaction.channel.run_each(_APPEND, rows)
-
-
 # ------------------------------------------------------------------------------------- statements
 
 _LAST_CURSOR = select(func.max(Event.cursor)).scalar_subquery()
@@ -308,58 +272,4 @@ _RECORDED = Statement(
 
 _IS_EVENT = Statement(
     select(literal_column("1")).where(Event.event_id == bindparam("event_id")), "event_id"
-)
-
-_NEW_STREAM = Statement(
-    insert(Stream).values(
-        stream_id=bindparam("id"),
-        revision=bindparam("at"),
-        created_at=bindparam("now"),
-        updated_at=bindparam("now"),
-        workspace_id=bindparam("owner"),
-    ),
-    "id",
-    "at",
-    "now",
-    "owner",
-)
-
-_MOVE_STREAM = Statement(
-    update(Stream)
-    .where(Stream.stream_id == bindparam("id"))
-    .values(
-        revision=bindparam("at"),
-        updated_at=bindparam("now"),
-        workspace_id=func.coalesce(Stream.workspace_id, bindparam("owner")),
-    ),
-    "id",
-    "at",
-    "now",
-    "owner",
-)
-
-_REMEMBER = Statement(
-    insert(InboxMessage),
-    "message_id",
-    "request_hash",
-    "stream_id",
-    "applied_revision",
-    "result_json",
-    "applied_at",
-)
-
-_APPEND = Statement(
-    insert(Event),
-    "event_id",
-    "message_id",
-    "stream_id",
-    "revision",
-    "event_type",
-    "payload_json",
-    "producer_epoch",
-    "occurred_at",
-    "correlation_id",
-    "causation_id",
-    "trace_id",
-    "rowid",
 )

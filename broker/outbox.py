@@ -5,6 +5,8 @@ Their operations read broker time and never advance it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import bindparam, insert, literal_column, select, update
 
 from broker.commits import PreparedCommit
@@ -48,11 +50,9 @@ def mark_delivered(given: Given[MarkOutboxDeliveredRequest]) -> Write[bool]:
     return Write(apply)
 
 
-def insert_outbox(transaction: Transaction, commit: PreparedCommit, now: int) -> None:
-    """Store a commit's messages; a constraint objects to an id that was used before."""
-    if not commit.outbox:
-        return
-    rows = [
+def outbox_rows(commit: PreparedCommit, now: int) -> list[Row]:
+    """What `insert_outbox` takes for the messages of a commit."""
+    return [
         (
             outbox_id,
             commit.message_id,
@@ -66,7 +66,12 @@ def insert_outbox(transaction: Transaction, commit: PreparedCommit, now: int) ->
             commit.outbox, commit.outbox_payloads, strict=True
         )
     ]
-    transaction.channel.run_each(_INSERT, rows)
+
+
+def insert_outbox(transaction: Transaction, rows: Sequence[Row]) -> None:
+    """Store messages; a constraint objects to an id that was used before."""
+    if rows:
+        transaction.channel.run_each(_INSERT, rows)
 
 
 def is_outbox_id_used(transaction: Transaction, outbox_id: str) -> bool:

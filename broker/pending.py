@@ -50,6 +50,13 @@ class Pending(Generic[T]):
         except Exception as error:
             self.error = error
 
+    def keep(self, outcome: T | Refusal) -> None:
+        """Keep what the write has come to, done together with others."""
+        if isinstance(outcome, Refusal):
+            self.error = outcome
+        else:
+            self._result, self.error = outcome, None
+
     def recover(self, transaction: Transaction) -> bool:
         """Look for the answer to an earlier call, a refusal included; whether that settles it."""
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.sqlite import insert
 
@@ -9,7 +11,7 @@ from broker.commits import PreparedCommit
 from broker.events import stored_json
 from broker.messages import Given, ReadProjectionRequest, StoredProjection, validate
 from broker.models import Projection
-from broker.statements import Statement
+from broker.statements import Row, Statement
 from broker.transaction import Conflict, Read, Transaction
 
 
@@ -32,17 +34,17 @@ def read(given: Given[ReadProjectionRequest]) -> Read[StoredProjection | None]:
     return read
 
 
-def upsert_projections(
-    transaction: Transaction, commit: PreparedCommit, revision: int, now: int
-) -> None:
-    """Store a commit's projections; raises ForeignProjection."""
-    if not commit.projection_ids:
-        return
-    rows = [
+def projection_rows(commit: PreparedCommit, revision: int, now: int) -> list[Row]:
+    """What `upsert_projections` takes for the projections of a commit."""
+    return [
         (projection_id, commit.stream_id, revision, value, now)
         for projection_id, value in zip(commit.projection_ids, commit.values, strict=True)
     ]
-    if transaction.channel.run_each(_UPSERT, rows) != len(rows):
+
+
+def upsert_projections(transaction: Transaction, rows: Sequence[Row]) -> None:
+    """Store projections; raises ForeignProjection."""
+    if rows and transaction.channel.run_each(_UPSERT, rows) != len(rows):
         raise ForeignProjection
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from sqlalchemy import bindparam, insert, literal_column, select, update
 
 from broker.clock import LogicalClock
+from broker.errors import Refusal
 from broker.models import MetadataEntry
 from broker.options import Options
 from broker.schema.validate import canonical_integer
@@ -160,18 +161,30 @@ def _nothing(_transaction: Transaction) -> None:
     return None
 
 
+class Batch(NamedTuple, Generic[T]):
+    """How a write is done together with others of its kind, in a transaction without savepoints.
+
+    `apply_all` takes the `subject` of each, in their order, and answers the outcome of each as if
+    they had been done one by one. Whatever it raises means that they must be.
+    """
+
+    apply_all: Callable[[Transaction, Sequence[Any]], Sequence[T | Refusal]]
+    subject: Any
+
+
 class Write(NamedTuple, Generic[T]):
     """Something to do in a transaction that writes.
 
     `apply` does the work, or raises a Refusal and leaves nothing but the clock; where an earlier
     call has done it already, it answers as that did and leaves the clock alone. `recover` only
     looks for such an answer, as a tuple of one, and needs no write lock. `weight` is about how many
-    characters are stored.
+    characters are stored. `batch` is another way to do it, for many at once.
     """
 
     apply: Callable[[Transaction], T]
     recover: Callable[[Transaction], tuple[T] | None] = _nothing
     weight: int = 0
+    batch: Batch[T] | None = None
 
 
 def read_floor(transaction: Transaction) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, TypeAlias, cast
 
 from sqlalchemy import Engine
@@ -17,7 +18,7 @@ from broker.errors import CorruptRow, DatabaseBusy, Refusal
 from broker.options import Options
 from broker.pending import Pending
 from broker.statements import Channel, Undecodable
-from broker.transaction import Spoilt, Transaction
+from broker.transaction import Batch, Spoilt, Transaction
 
 Group: TypeAlias = Sequence[Pending[Any]]
 
@@ -139,13 +140,23 @@ class Writer:
 
     def _try(self, group: Group, transaction: Transaction) -> Group:
         """Do a group's writes and commit them; those to be done again, for which it has begun."""
-        for pending in group:
-            try:
-                pending.apply(transaction)
-            except Spoilt:
-                return self._start_over(group)
-            if pending.error is not None and not self._survives(pending, transaction):
-                return self._start_over([each for each in group if each is not pending])
+        for apply_all, alike in groupby(group, key=_how_to_apply_all):
+            members = list(alike)
+            if apply_all is not None and len(members) > 1 and not transaction.has_savepoints:
+                try:
+                    outcomes = apply_all(transaction, [_subject_of(each) for each in members])
+                except Exception:
+                    return self._start_over(group)
+                for each, outcome in zip(members, outcomes, strict=True):
+                    each.keep(outcome)
+                continue
+            for each in members:
+                try:
+                    each.apply(transaction)
+                except Spoilt:
+                    return self._start_over(group)
+                if each.error is not None and not self._survives(each, transaction):
+                    return self._start_over([other for other in group if other is not each])
         self._commit(group, transaction.channel)
         return ()
 
@@ -189,6 +200,15 @@ class Writer:
             self.disconnect()
             if not isinstance(error, Exception):
                 raise
+
+
+def _how_to_apply_all(pending: Pending[Any]) -> Callable[..., Sequence[Any]] | None:
+    batch = pending.write.batch
+    return None if batch is None else batch.apply_all
+
+
+def _subject_of(pending: Pending[Any]) -> Any:
+    return cast(Batch[Any], pending.write.batch).subject
 
 
 def _be_patient(channel: Channel, timeout_ms: int) -> None:

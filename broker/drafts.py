@@ -1,0 +1,192 @@
+"""What commits leave in the database, once they are judged: many at a time, a table at a time.
+
+That SQLite does a kind of row after the other, instead of a commit after the other, takes a quarter
+of its time away where many commits share a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import bindparam, func, insert, update
+
+from broker.commits import PreparedCommit
+from broker.messages import CommitResult
+from broker.models import Event, InboxMessage, Stream
+from broker.outbox import insert_outbox, outbox_rows
+from broker.projections import projection_rows, upsert_projections
+from broker.statements import Row, Statement
+from broker.transaction import Transaction
+
+
+class Draft(NamedTuple):
+    """A commit that may be written, and what it will have come to.
+
+    `workspace_id` owns its stream then, or nobody does; `is_first` if the stream is new.
+    """
+
+    commit: PreparedCommit
+    result: CommitResult
+    workspace_id: str | None
+    is_first: bool
+
+
+def draft(
+    commit: PreparedCommit, revision: int | None, cursor: int, workspace_id: str | None, now: int
+) -> Draft:
+    """The draft of a commit that comes after `revision`, None for a new stream, and `cursor`."""
+    before, count = revision or 0, len(commit.events)
+    result = CommitResult(
+        commit.message_id,
+        commit.stream_id,
+        previous_revision=before,
+        revision=before + count,
+        event_ids=tuple([event[0] for event in commit.events]),
+        # Nobody else can write meanwhile, and events are never deleted: the next ones are known.
+        event_cursors=tuple(range(cursor + 1, cursor + count + 1)),
+        outbox_ids=tuple([message[0] for message in commit.outbox]),
+        applied_at=now,
+        recovered=False,
+        reply=commit.inbox_result,
+    )
+    return Draft(commit, result, workspace_id, is_first=revision is None)
+
+
+def write_drafts(transaction: Transaction, drafts: Sequence[Draft]) -> None:
+    """Write drafts of different streams, none of which refers to another.
+
+    A constraint objects to an id that was used before. Raises ForeignProjection.
+    """
+    channel = transaction.channel
+    for statement, is_first in ((_NEW_STREAM, True), (_MOVE_STREAM, False)):
+        rows = [
+            (result.stream_id, result.revision, result.applied_at, workspace_id)
+            for _, result, workspace_id, first in drafts
+            if first is is_first
+        ]
+        if rows:
+            channel.run_each(statement, rows)
+    # Before the events: a message that comes last makes SQLite scan them all for its id.
+    channel.run_each(_REMEMBER, [_inbox_row(commit, result) for commit, result, _, _ in drafts])
+    events = [row for each in drafts for row in _event_rows(each.commit, each.result)]
+    if events:
+        channel.run_each(_APPEND, events)
+    insert_outbox(
+        transaction,
+        [row for commit, result, _, _ in drafts for row in outbox_rows(commit, result.applied_at)],
+    )
+    upsert_projections(
+        transaction,
+        [
+            row
+            for commit, result, _, _ in drafts
+            for row in projection_rows(commit, result.revision, result.applied_at)
+        ],
+    )
+
+
+def _inbox_row(commit: PreparedCommit, result: CommitResult) -> Row:
+    form: dict[str, Any] = {
+        "messageId": result.message_id,
+        "streamId": result.stream_id,
+        "previousRevision": result.previous_revision,
+        "revision": result.revision,
+        "eventIds": result.event_ids,
+        "eventCursors": result.event_cursors,
+        "outboxIds": result.outbox_ids,
+        "appliedAt": result.applied_at,
+        "recovered": False,
+    }
+    if commit.reply is not None:
+        form["reply"] = orjson.Fragment(commit.reply)
+    return (
+        result.message_id,
+        commit.request_hash,
+        result.stream_id,
+        result.revision,
+        orjson.dumps(form).decode(),
+        result.applied_at,
+    )
+
+
+def _event_rows(commit: PreparedCommit, result: CommitResult) -> Iterator[Row]:
+    message_id, stream_id, epoch = commit.message_id, commit.stream_id, commit.lease.epoch
+    now, revision = result.applied_at, result.previous_revision
+    for event, payload, cursor in zip(
+        commit.events, commit.payloads, result.event_cursors, strict=True
+    ):
+        event_id, event_type, occurred_at, correlation_id, causation_id, trace_id, _ = event
+        revision += 1
+        yield (
+            event_id,
+            message_id,
+            stream_id,
+            revision,
+            event_type,
+            payload,
+            epoch,
+            now if occurred_at is None else occurred_at,
+            correlation_id,
+            causation_id,
+            trace_id,
+            cursor,
+        )
+
+
+# ------------------------------------------------------------------------------------- statements
+
+_NEW_STREAM = Statement(
+    insert(Stream).values(
+        stream_id=bindparam("id"),
+        revision=bindparam("at"),
+        created_at=bindparam("now"),
+        updated_at=bindparam("now"),
+        workspace_id=bindparam("owner"),
+    ),
+    "id",
+    "at",
+    "now",
+    "owner",
+)
+
+_MOVE_STREAM = Statement(
+    update(Stream)
+    .where(Stream.stream_id == bindparam("id"))
+    .values(
+        revision=bindparam("at"),
+        updated_at=bindparam("now"),
+        workspace_id=func.coalesce(Stream.workspace_id, bindparam("owner")),
+    ),
+    "id",
+    "at",
+    "now",
+    "owner",
+)
+
+_REMEMBER = Statement(
+    insert(InboxMessage),
+    "message_id",
+    "request_hash",
+    "stream_id",
+    "applied_revision",
+    "result_json",
+    "applied_at",
+)
+
+_APPEND = Statement(
+    insert(Event),
+    "event_id",
+    "message_id",
+    "stream_id",
+    "revision",
+    "event_type",
+    "payload_json",
+    "producer_epoch",
+    "occurred_at",
+    "correlation_id",
+    "causation_id",
+    "trace_id",
+    "rowid",
+)
