@@ -6,7 +6,7 @@ of its time away where many commits share a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, func, insert, update
 
 from broker.commits import PreparedCommit
 from broker.messages import CommitResult
+from broker.messages.results import unfrozen
 from broker.models import Event, InboxMessage, Stream
 from broker.outbox import insert_outbox, outbox_rows
 from broker.projections import projection_rows, upsert_projections
@@ -38,7 +39,7 @@ def draft(
 ) -> Draft:
     """The draft of a commit that comes after `revision`, None for a new stream, and `cursor`."""
     before, count = revision or 0, len(commit.events)
-    result = CommitResult(
+    result: Any = _UNFROZEN_RESULT(
         commit.message_id,
         commit.stream_id,
         previous_revision=before,
@@ -51,7 +52,11 @@ def draft(
         recovered=False,
         reply=commit.inbox_result,
     )
+    result.__class__ = CommitResult
     return Draft(commit, result, workspace_id, is_first=revision is None)
+
+
+_UNFROZEN_RESULT = unfrozen(CommitResult)
 
 
 def write_drafts(transaction: Transaction, drafts: Sequence[Draft]) -> None:
@@ -59,32 +64,33 @@ def write_drafts(transaction: Transaction, drafts: Sequence[Draft]) -> None:
 
     A constraint objects to an id that was used before. Raises ForeignProjection.
     """
-    channel = transaction.channel
-    for statement, is_first in ((_NEW_STREAM, True), (_MOVE_STREAM, False)):
-        rows = [
-            (result.stream_id, result.revision, result.applied_at, workspace_id)
-            for _, result, workspace_id, first in drafts
-            if first is is_first
-        ]
-        if rows:
-            channel.run_each(statement, rows)
-    # Before the events: a message that comes last makes SQLite scan them all for its id.
-    channel.run_each(_REMEMBER, [_inbox_row(commit, result) for commit, result, _, _ in drafts])
-    events = [row for each in drafts for row in _event_rows(each.commit, each.result)]
+    new_streams: list[Row] = []
+    moved_streams: list[Row] = []
+    inbox: list[Row] = []
+    events: list[Row] = []
+    outbox: list[Row] = []
+    projections: list[Row] = []
+    for commit, result, workspace_id, is_first in drafts:
+        revision, now = result.revision, result.applied_at
+        streams = new_streams if is_first else moved_streams
+        streams.append((commit.stream_id, revision, now, workspace_id))
+        inbox.append(_inbox_row(commit, result))
+        events += _event_rows(commit, result)
+        outbox += outbox_rows(commit, now)
+        projections += projection_rows(commit, revision, now)
+
+    run_each = transaction.channel.run_each
+    if new_streams:
+        run_each(_NEW_STREAM, new_streams)
+    if moved_streams:
+        run_each(_MOVE_STREAM, moved_streams)
+    run_each(_REMEMBER, inbox)  # before the events: after them SQLite would scan them for its id
     if events:
-        channel.run_each(_APPEND, events)
-    insert_outbox(
-        transaction,
-        [row for commit, result, _, _ in drafts for row in outbox_rows(commit, result.applied_at)],
-    )
-    upsert_projections(
-        transaction,
-        [
-            row
-            for commit, result, _, _ in drafts
-            for row in projection_rows(commit, result.revision, result.applied_at)
-        ],
-    )
+        run_each(_APPEND, events)
+    if outbox:
+        insert_outbox(transaction, outbox)
+    if projections:
+        upsert_projections(transaction, projections)
 
 
 def _inbox_row(commit: PreparedCommit, result: CommitResult) -> Row:
@@ -111,28 +117,32 @@ def _inbox_row(commit: PreparedCommit, result: CommitResult) -> Row:
     )
 
 
-def _event_rows(commit: PreparedCommit, result: CommitResult) -> Iterator[Row]:
+def _event_rows(commit: PreparedCommit, result: CommitResult) -> list[Row]:
     message_id, stream_id, epoch = commit.message_id, commit.stream_id, commit.lease.epoch
     now, revision = result.applied_at, result.previous_revision
+    rows: list[Row] = []
     for event, payload, cursor in zip(
         commit.events, commit.payloads, result.event_cursors, strict=True
     ):
         event_id, event_type, occurred_at, correlation_id, causation_id, trace_id, _ = event
         revision += 1
-        yield (
-            event_id,
-            message_id,
-            stream_id,
-            revision,
-            event_type,
-            payload,
-            epoch,
-            now if occurred_at is None else occurred_at,
-            correlation_id,
-            causation_id,
-            trace_id,
-            cursor,
+        rows.append(
+            (
+                event_id,
+                message_id,
+                stream_id,
+                revision,
+                event_type,
+                payload,
+                epoch,
+                now if occurred_at is None else occurred_at,
+                correlation_id,
+                causation_id,
+                trace_id,
+                cursor,
+            )
         )
+    return rows
 
 
 # ------------------------------------------------------------------------------------- statements

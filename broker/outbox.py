@@ -70,8 +70,7 @@ def outbox_rows(commit: PreparedCommit, now: int) -> list[Row]:
 
 def insert_outbox(transaction: Transaction, rows: Sequence[Row]) -> None:
     """Store messages; a constraint objects to an id that was used before."""
-    if rows:
-        transaction.channel.run_each(_INSERT, rows)
+    transaction.channel.run_each(_INSERT, rows)
 
 
 def is_outbox_id_used(transaction: Transaction, outbox_id: str) -> bool:

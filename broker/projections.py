@@ -44,7 +44,7 @@ def projection_rows(commit: PreparedCommit, revision: int, now: int) -> list[Row
 
 def upsert_projections(transaction: Transaction, rows: Sequence[Row]) -> None:
     """Store projections; raises ForeignProjection."""
-    if rows and transaction.channel.run_each(_UPSERT, rows) != len(rows):
+    if transaction.channel.run_each(_UPSERT, rows) != len(rows):
         raise ForeignProjection
 
 
