@@ -145,7 +145,7 @@ class Writer:
             if apply_all is not None and len(members) > 1 and not transaction.has_savepoints:
                 try:
                     outcomes = apply_all(transaction, [_subject_of(each) for each in members])
-                except Exception:
+                except Exception:  # which of them it was, the next try will tell
                     return self._start_over(group)
                 for each, outcome in zip(members, outcomes, strict=True):
                     each.keep(outcome)
@@ -178,7 +178,7 @@ class Writer:
         """Undo everything and begin anew for `rest`; those for whom that succeeded."""
         try:
             if self._channel is not None and in_transaction(self._channel.connection):
-                self._channel.control("ROLLBACK")
+                self._roll_back(self._channel)
             if rest:
                 self._begin(self._options.busy_timeout_ms, lambda _channel: False)
         except Exception as error:
@@ -186,6 +186,12 @@ class Writer:
                 each.fail(self._ours(error), error)
             return ()
         return rest
+
+    def _roll_back(self, channel: Channel) -> None:
+        try:
+            channel.control("ROLLBACK")
+        except Exception:
+            self.disconnect()  # which undoes it as well
 
     def _commit(self, group: Group, channel: Channel) -> None:
         unsettled = [each for each in group if not each.is_settled]

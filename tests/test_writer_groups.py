@@ -233,16 +233,16 @@ def test_an_error_of_reading_or_writing_the_file_fails_one_and_the_others_are_do
     store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = prepared(store, path)
-    run = Channel.run
+    run_each = Channel.run_each
     failure = sqlite3.OperationalError("disk I/O error")
     failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
 
-    def broken(channel: Channel, statement: Any, *parameters: Any) -> int:
-        if "ioerr" in parameters:
+    def broken(channel: Channel, statement: Any, rows: Any) -> int:
+        if any("ioerr" in row for row in rows):
             raise failure
-        return run(channel, statement, *parameters)
+        return run_each(channel, statement, rows)
 
-    monkeypatch.setattr(Channel, "run", broken)
+    monkeypatch.setattr(Channel, "run_each", broken)
     writes = [
         good(store, made)[0],
         committing(store, made["bad"], "ioerr", expectedRevision=1),
@@ -252,7 +252,7 @@ def test_an_error_of_reading_or_writing_the_file_fails_one_and_the_others_are_do
         answers = grouped(queue_of(store), writes)
     assert [type(answer) for answer in answers] == [CommitResult, DatabaseUnavailable, CommitResult]
     assert answers[1].__cause__ is failure
-    assert statements.count("BEGIN IMMEDIATE") == 2
+    assert statements.count("BEGIN IMMEDIATE") == 3  # together, one by one, without the bad one
     assert_idle(store, path)
 
 
