@@ -15,11 +15,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 from broker.errors import StoreClosed
 from broker.pending import Pending
-from broker.transaction import Transaction, Write
+from broker.transaction import Write
 from broker.write_queue import MOST_IN_A_GROUP, WriteQueue, kept_busy
 
 T = TypeVar("T")
@@ -43,26 +43,23 @@ class Threads(ThreadPoolExecutor):
 
 
 class PendingTask(Pending[T]):
-    """A write that a task awaits; `make` prepares it.
+    """A write that a task awaits.
 
     The task waits for `future`, which says only that there is an outcome; to cancel it is to give
     the write up.
     """
 
-    __slots__ = ("_writes", "future", "make")
+    __slots__ = ("_writes", "future")
 
     def __init__(self, writes: AsyncWrites, make: Callable[[], Write[T]], deadline: float) -> None:
-        super().__init__(cast("Write[T]", None), deadline)
-        self.make = make
+        super().__init__(make, deadline)
         self.future: asyncio.Future[None] = writes.loop.create_future()
         self._writes = writes
 
-    def apply(self, transaction: Transaction) -> None:
-        """Do the write, as ever; nothing for a task that was cancelled before."""
-        if self.future.cancelled():
-            self.is_settled = True
-        else:
-            super().apply(transaction)
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the task was not cancelled."""
+        return not self.future.cancelled()
 
     def expect_to_wait(self) -> None:
         """Nothing: no thread waits for it."""
@@ -182,11 +179,12 @@ class AsyncWrites:
             self._fail(pending, kept_busy())
             return False
         try:
-            pending.write = pending.make()
+            if pending.prepare():
+                return True
         except BaseException as error:  # such as SystemExit, of a mapping of the application's
-            self._fail(pending, error)
-            return False
-        return True
+            pending.fail(error, error.__cause__)
+        self.wake(pending)
+        return False
 
     def _lead(self, leader: PendingTask[Any]) -> None:
         try:

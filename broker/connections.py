@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TypeVar
 
 from sqlalchemy import URL
@@ -37,10 +38,10 @@ class Connections:
         self.require_open()
         return self._reader.run(read, self.clock)
 
-    def write(self, write: Write[T]) -> T:
-        """Do a write; see `WriteQueue.run`."""
+    def write(self, make: Callable[[], Write[T]]) -> T:
+        """Do the write that `make` gives; see `WriteQueue.run`."""
         self.require_open()
-        return self.writes.run(write)
+        return self.writes.run(make)
 
     def close(self) -> None:
         """Wait for the writes that are running, and let go of everything. Can be repeated."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from time import monotonic
 from typing import Generic, TypeVar, cast
 
@@ -18,19 +19,53 @@ _TO_BE_EXPLAINED = (sqlite3.IntegrityError, Conflict)
 class Pending(Generic[T]):
     """One write, and the thread that asked for it and waits.
 
-    `deadline` (of `time.monotonic`) is until when it may wait to be started. `is_settled` says that
-    it has its outcome, `is_abandoned` that nobody waits for that any more.
+    `make` makes it, of what the caller gave. `deadline` (of `time.monotonic`) is until when it may
+    wait to be started. `is_settled` says that it has its outcome, `is_abandoned` that nobody waits
+    for that any more.
     """
 
-    __slots__ = ("_gate", "_result", "deadline", "error", "is_abandoned", "is_settled", "write")
+    __slots__ = (
+        "_gate",
+        "_make",
+        "_result",
+        "deadline",
+        "error",
+        "is_abandoned",
+        "is_settled",
+        "write",
+    )
 
-    def __init__(self, write: Write[T], deadline: float) -> None:
-        self.write = write
+    def __init__(self, make: Callable[[], Write[T]], deadline: float) -> None:
+        self._make = make
+        self.write: Write[T] | None = None
         self.deadline = deadline
         self.is_abandoned = self.is_settled = False
         self.error: BaseException | None = None
         self._result: T | None = None
         self._gate: threading.Lock | None = None
+
+    def prepare(self) -> bool:
+        """Make the write, if that was not done; whether there is one, for else that is the outcome.
+
+        Done by whoever leads, for all who wait by then: in a row it takes half the time that it
+        takes between two waits.
+        """
+        if self.write is None and not self.is_settled:
+            try:
+                self.write = self._make()
+            except Exception as error:
+                self.fail(error, error.__cause__)
+        return not self.is_settled
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is still to be done."""
+        return True
+
+    @property
+    def prepared(self) -> Write[T]:
+        """The write, once it is prepared."""
+        return cast("Write[T]", self.write)
 
     # ------------------------------------------------------------------------------- the outcome
 
@@ -41,7 +76,7 @@ class Pending(Generic[T]):
         caught here has no other write in its traceback, which callers may keep for long.
         """
         try:
-            self._result = self.write.apply(transaction)
+            self._result = self.prepared.apply(transaction)
             self.error = None
         except Spoilt as spoilt:
             if isinstance(spoilt.__cause__, _TO_BE_EXPLAINED):
@@ -60,7 +95,7 @@ class Pending(Generic[T]):
     def recover(self, transaction: Transaction) -> bool:
         """Look for the answer to an earlier call, a refusal included; whether that settles it."""
         try:
-            found = self.write.recover(transaction)
+            found = self.prepared.recover(transaction)
         except Refusal as refusal:
             self.fail(refusal, refusal)
         else:
@@ -83,7 +118,7 @@ class Pending(Generic[T]):
         """
         result, error = self._result, self.error
         self._result = self.error = None
-        del self.write
+        del self.write, self._make
         if error is None:
             return cast(T, result)
         try:

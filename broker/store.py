@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
@@ -103,7 +104,7 @@ class Broker(Operations):
         return self._connections.read(make(*args, **kwargs))
 
     def _write(self, make: Callable[P, Write[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._connections.write(make(*args, **kwargs))
+        return self._connections.write(partial(make, *args, **kwargs))
 
 
 def _advance_clock() -> Write[int]:

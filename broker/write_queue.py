@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from itertools import islice
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -55,15 +57,19 @@ class WriteQueue:
         self._nobody_leads = threading.Condition(self._state)
         self._is_paused = False
 
-    def run(self, write: Write[T]) -> T:
-        """Do a write and commit it, with others; its own result, or its own error, raised.
+    def run(self, make: Callable[[], Write[T]]) -> T:
+        """Do the write that `make` gives and commit it, with others; its own result or error.
+
+        `make` is called on this thread, or on that of the leader for whom it waits.
 
         Raises DatabaseBusy for a full queue, and when other threads or processes do not let it
         start within the busy timeout; StoreClosed once the store is closed. Nothing was stored
         then. One that is interrupted while it waits was not done either, unless it was started:
         then its repetition by message id or request id gets the recorded result.
         """
-        pending = Pending(write, self.deadline())
+        pending = Pending(make, self.deadline())
+        if not self._is_led and not pending.prepare():
+            return pending.outcome()
         try:
             if self.enter(pending) or self._wait(pending):
                 self.lead(pending)
@@ -121,8 +127,9 @@ class WriteQueue:
         group: list[Pending[Any]] = []
         try:
             try:
-                timeout_ms = max(0, int((pending.deadline - monotonic()) * 1_000))
-                self._writer.run(pending, lambda: self._start(group), self._clock, timeout_ms)
+                if pending.prepare():
+                    timeout_ms = max(0, int((pending.deadline - monotonic()) * 1_000))
+                    self._writer.run(pending, lambda: self._start(group), self._clock, timeout_ms)
             finally:
                 self._leave(pending, group)
         except BaseException:
@@ -179,24 +186,48 @@ class WriteQueue:
         self._waiting.remove(pending)
         return True
 
+    def _dismiss(self, pending: Pending[Any]) -> None:
+        """Take one out of the queue that is settled without having been started."""
+        with self._state:
+            self._withdraw(pending)
+        pending.wake()
+
     def _start(self, group: list[Pending[Any]]) -> list[Pending[Any]]:
         """Fill a group from the front of the queue; who is in it can no longer be withdrawn."""
+        if len(self._waiting) > 1:
+            self._prepare_followers()
         with self._state:
-            weight = self._take(group)
-            is_light = weight <= MOST_BEYOND_A_LIGHT_LEADER
-            most = weight + MOST_BEYOND_A_LIGHT_LEADER if is_light else HEAVIEST_GROUP
+            weight, most = _weights(self._waiting[0])
+            self._take(group)
             while self._waiting and len(group) < MOST_IN_A_GROUP:
-                weight += self._waiting[0].write.weight
+                following = self._waiting[0]
+                if following.write is None:  # it came too late to be prepared
+                    break
+                weight += following.write.weight
                 if weight > most:
                     break
                 self._take(group)
         return group
 
-    def _take(self, group: list[Pending[Any]]) -> int:
-        first = self._waiting[0]
-        group.append(first)
+    def _prepare_followers(self) -> None:
+        """Prepare those behind the leader, as many as a group can hold.
+
+        Only now that the transaction has begun: so those whom the last one has woken are back.
+        """
+        with self._state:
+            leader, *followers = islice(self._waiting, MOST_IN_A_GROUP)
+        weight, most = _weights(leader)
+        for each in followers:
+            if each.prepare():
+                weight += each.prepared.weight
+            else:
+                self._dismiss(each)
+            if weight > most:
+                break
+
+    def _take(self, group: list[Pending[Any]]) -> None:
+        group.append(self._waiting[0])
         self._waiting.popleft()
-        return first.write.weight
 
     def _leave(self, leader: Pending[Any], group: list[Pending[Any]]) -> None:
         """Hand leadership on, and wake those of a group that are settled; others wait again."""
@@ -239,6 +270,14 @@ class WriteQueue:
                 each.fail(_closed())
                 each.wake()
         self._waiting = deque(each for each in self._waiting if each is self._leader)
+
+
+def _weights(leader: Pending[Any]) -> tuple[int, int]:
+    """What a leader weighs, and what its group may weigh at the most."""
+    weight = leader.prepared.weight
+    if weight <= MOST_BEYOND_A_LIGHT_LEADER:
+        return weight, weight + MOST_BEYOND_A_LIGHT_LEADER
+    return weight, HEAVIEST_GROUP
 
 
 def kept_busy() -> DatabaseBusy:

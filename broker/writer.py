@@ -131,11 +131,12 @@ class Writer:
     # ----------------------------------------------------------------------------- the transaction
 
     def _run(self, group: Group, clock: LogicalClock) -> None:
+        rest = _still_wanted(group)
         has_savepoints = False
-        while group:
+        while not has_savepoints or rest:  # once for nobody too, to end the transaction
             channel = cast(Channel, self._channel)  # of the transaction that has begun
             transaction = Transaction(channel, clock, self._options, has_savepoints=has_savepoints)
-            group = self._try(group, transaction)
+            rest = self._try(rest, transaction)
             has_savepoints = True
 
     def _try(self, group: Group, transaction: Transaction) -> Group:
@@ -208,13 +209,20 @@ class Writer:
                 raise
 
 
+def _still_wanted(group: Group) -> Group:
+    """Those of a group that somebody waits for; the others are settled by that."""
+    for each in group:
+        each.is_settled = not each.is_wanted
+    return [each for each in group if not each.is_settled]
+
+
 def _how_to_apply_all(pending: Pending[Any]) -> Callable[..., Sequence[Any]] | None:
-    batch = pending.write.batch
+    batch = pending.prepared.batch
     return None if batch is None else batch.apply_all
 
 
 def _subject_of(pending: Pending[Any]) -> Any:
-    return cast(Batch[Any], pending.write.batch).subject
+    return cast(Batch[Any], pending.prepared.batch).subject
 
 
 def _be_patient(channel: Channel, timeout_ms: int) -> None:

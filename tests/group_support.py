@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,6 +20,8 @@ from broker.statements import Channel
 from broker.transaction import Write
 from broker.write_queue import WriteQueue
 from tests.support import TTL_MS, acquire, is_write_locked, rows
+
+T = TypeVar("T")
 
 PATIENCE = 30  # seconds after which a test says that a thread hangs
 
@@ -41,9 +43,16 @@ def acquiring(actor: str) -> Write[Lease]:
     return leases.acquire({"actorId": actor, "holderId": "holder", "ttlMs": TTL_MS}, None)
 
 
+def ready(write: Write[T]) -> Callable[[], Write[T]]:
+    """What makes a write that is made already."""
+    return lambda: write
+
+
 def pending(write: Write[Any]) -> Pending[Any]:
-    """A write that waits patiently."""
-    return Pending(write, monotonic() + PATIENCE)
+    """A write that is prepared and waits patiently."""
+    made = Pending(ready(write), monotonic() + PATIENCE)
+    assert made.prepare()
+    return made
 
 
 def actors(path: Path) -> list[str]:
@@ -82,7 +91,7 @@ class Crowd:
 
     def __init__(self, queue: WriteQueue) -> None:
         self._queue = queue
-        self._holder: Pending[Any] = Pending(Write(lambda _: None), queue.deadline())
+        self._holder: Pending[Any] = Pending(ready(Write(lambda _: None)), queue.deadline())
         assert queue.enter(self._holder)  # as if it were about to begin a transaction
 
     def join(self, work: Callable[[], object]) -> Caller:
@@ -140,7 +149,7 @@ def together(store: Broker, *works: Callable[[], object]) -> list[Any]:
 
 def grouped(queue: WriteQueue, writes: Sequence[Write[Any]]) -> list[Any]:
     """As `together`, for writes themselves and by one thread."""
-    waiting = [Pending(write, queue.deadline()) for write in writes]
+    waiting = [Pending(ready(write), queue.deadline()) for write in writes]
     leads = [queue.enter(each) for each in waiting]
     assert leads == [True] + [False] * (len(writes) - 1)
     for each in waiting:

@@ -26,6 +26,31 @@ def raising(error: Exception, *, in_a_block: bool = False) -> Write[Any]:
     return Write(apply)
 
 
+def test_it_is_prepared_once() -> None:
+    made: list[Write[None]] = []
+
+    def make() -> Write[None]:
+        made.append(Write(lambda _transaction: None))
+        return made[-1]
+
+    prepared = Pending(make, 0)
+    assert prepared.write is None
+    assert prepared.prepare()
+    assert prepared.prepare()
+    assert made == [prepared.write]
+
+
+def test_one_that_cannot_be_prepared_has_that_for_its_outcome() -> None:
+    def fail() -> Write[None]:
+        raise KeyError
+
+    failing = Pending(fail, 0)
+    assert not failing.prepare()
+    assert failing.is_settled
+    with pytest.raises(KeyError):
+        failing.outcome()
+
+
 def test_it_has_the_result_of_its_write() -> None:
     done = pending(Write(lambda _transaction: "result"))
     done.apply(NO_TRANSACTION)
@@ -110,7 +135,7 @@ def test_a_failure_has_its_cause_and_takes_the_place_of_a_result() -> None:
 
 
 def waiting(deadline: float) -> Pending[Any]:
-    made: Pending[Any] = Pending(Write(lambda _transaction: None), deadline)
+    made: Pending[Any] = Pending(lambda: Write(lambda _transaction: None), deadline)
     made.expect_to_wait()
     return made
 

@@ -39,6 +39,7 @@ from tests.group_support import (
     outcome_of,
     pending,
     queue_of,
+    ready,
     together,
 )
 from tests.support import (
@@ -91,7 +92,7 @@ def test_who_comes_while_a_group_runs_is_in_the_next(store: Broker, path: Path) 
         late.extend([waiting.join(ask(store, "late")), waiting.join(ask(store, "later"))])
 
     with control_statements() as statements, crowd(store) as waiting:
-        early = waiting.join(lambda: queue_of(store).run(Write(let_others_come)))
+        early = waiting.join(lambda: queue_of(store).run(lambda: Write(let_others_come)))
         waiting.let_go()
         assert early.outcome() is None
         assert [caller.outcome().actor_id for caller in late] == ["late", "later"]
@@ -175,7 +176,7 @@ def test_one_that_waits_too_long_is_not_done_and_told_so_and_the_others_are_done
     queue = queue_of(store)
     first, hasty, patient = (
         pending(acquiring("first")),
-        Pending(acquiring("hasty"), monotonic()),
+        Pending(ready(acquiring("hasty")), monotonic()),
         pending(acquiring("patient")),
     )
     assert [queue.enter(each) for each in (first, hasty, patient)] == [True, False, False]
@@ -229,7 +230,7 @@ def test_one_that_is_made_leader_at_its_deadline_leads(
     queue, holder = queue_of(store), pending(acquiring("holder"))
     assert queue.enter(holder)
     meanwhile(monkeypatch, lambda: queue.abandon(holder))
-    assert queue.run(acquiring("actor")).actor_id == "actor"
+    assert queue.run(lambda: acquiring("actor")).actor_id == "actor"
     assert actors(path) == ["actor"]
     assert_idle(store, path)
 
@@ -240,7 +241,7 @@ def test_one_that_is_started_at_its_deadline_gets_its_result(
     queue, leader = queue_of(store), pending(acquiring("leader"))
     assert queue.enter(leader)
     meanwhile(monkeypatch, lambda: queue.lead(leader))
-    assert queue.run(acquiring("actor")).actor_id == "actor"
+    assert queue.run(lambda: acquiring("actor")).actor_id == "actor"
     assert actors(path) == ["leader", "actor"]
     assert_idle(store, path)
 
@@ -399,7 +400,7 @@ def test_a_close_tells_also_those_whose_leader_is_interrupted(
         raise KeyboardInterrupt
 
     with crowd(store) as waiting:
-        leader = waiting.join(lambda: queue_of(store).run(Write(close_and_be_interrupted)))
+        leader = waiting.join(lambda: queue_of(store).run(lambda: Write(close_and_be_interrupted)))
         follower = waiting.join(ask(store, "follower"))
     assert isinstance(leader.outcome(), KeyboardInterrupt)
     assert isinstance(follower.outcome(), StoreClosed)

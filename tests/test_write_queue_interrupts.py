@@ -28,6 +28,7 @@ from tests.group_support import (
     outcome_of,
     pending,
     queue_of,
+    ready,
     together,
 )
 from tests.support import (
@@ -41,7 +42,7 @@ def interrupt(_transaction: Transaction) -> None:
 
 def test_a_leader_that_is_interrupted_takes_nobody_with_it(store: Broker, path: Path) -> None:
     with crowd(store) as waiting:
-        leader = waiting.join(lambda: queue_of(store).run(Write(interrupt)))
+        leader = waiting.join(lambda: queue_of(store).run(lambda: Write(interrupt)))
         followers = [waiting.join(ask(store, name)) for name in "ab"]
     assert isinstance(leader.outcome(), KeyboardInterrupt)
     assert [caller.outcome().actor_id for caller in followers] == ["a", "b"]
@@ -54,7 +55,7 @@ def test_a_follower_that_interrupts_its_leader_is_interrupted_itself_when_it_lea
 ) -> None:
     with crowd(store) as waiting:
         leader = waiting.join(ask(store, "leader"))
-        follower = waiting.join(lambda: queue_of(store).run(Write(interrupt)))
+        follower = waiting.join(lambda: queue_of(store).run(lambda: Write(interrupt)))
         last = waiting.join(ask(store, "last"))
     assert isinstance(leader.outcome(), KeyboardInterrupt)
     assert isinstance(follower.outcome(), KeyboardInterrupt)
@@ -97,7 +98,7 @@ def test_one_that_is_interrupted_when_it_is_made_leader_hands_on(
 
     monkeypatch.setattr(Pending, "wait", be_made_leader)
     with pytest.raises(KeyboardInterrupt):
-        queue.run(acquiring("interrupted"))
+        queue.run(lambda: acquiring("interrupted"))
     assert followers[0].outcome().actor_id == "follower"
     assert actors(path) == ["follower"]
     assert_idle(store, path)
@@ -158,7 +159,7 @@ def test_an_interrupt_right_after_the_commit_does_not_let_the_others_be_done_twi
     store: Broker, path: Path
 ) -> None:
     queue = queue_of(store)
-    leader = InterruptedWhenSettled(acquiring("leader"), queue.deadline())
+    leader = InterruptedWhenSettled(ready(acquiring("leader")), queue.deadline())
     follower = pending(acquiring("follower"))
     assert [queue.enter(leader), queue.enter(follower)] == [True, False]
     with pytest.raises(KeyboardInterrupt):
@@ -172,7 +173,7 @@ def test_an_interrupt_at_any_point_of_a_lone_write_leaves_the_queue_idle(
     store: Broker, path: Path
 ) -> None:
     for point in itertools.count(1):
-        answer = interrupt_at(point, partial(queue_of(store).run, acquiring(f"{point}")))
+        answer = interrupt_at(point, partial(queue_of(store).run, partial(acquiring, f"{point}")))
         assert_idle(store, path)
         if not isinstance(answer, KeyboardInterrupt):
             break
@@ -188,7 +189,7 @@ def test_an_interrupt_at_any_point_of_a_member_of_a_group_harms_none_of_the_othe
     for point in itertools.count(1):
         names = [f"{point}-{number}" for number in range(3)]
         works: list[Callable[[], object]] = [
-            partial(queue_of(store).run, acquiring(name)) for name in names
+            partial(queue_of(store).run, partial(acquiring, name)) for name in names
         ]
         works[place] = partial(interrupt_at, point, works[place])
         answers = together(store, *works)

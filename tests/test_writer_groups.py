@@ -33,13 +33,16 @@ from broker.pending import Pending
 from broker.statements import Channel
 from broker.transaction import Transaction, Write
 from tests.group_support import (
+    actors,
     assert_idle,
     control_statements,
     crowd,
     grouped,
     interrupt_at,
     outcome_of,
+    pending,
     queue_of,
+    ready,
     together,
 )
 from tests.journal_support import projection
@@ -223,7 +226,7 @@ def test_one_that_fails_undoes_only_itself(
     failed = answers.pop(place)
     assert type(failed) is kind
     with open_store(path.with_name("other.db"), clock, nonce=lambda: NONCE) as other:
-        assert answers == [other._connections.write(write) for write in good(other, made)]
+        assert answers == [other._connections.write(ready(write)) for write in good(other, made)]
     assert everything(path) == everything(path.with_name("other.db"))
     assert_idle(store, path)
     assert acquire(store, "new", "new").epoch == 1
@@ -253,6 +256,37 @@ def test_an_error_of_reading_or_writing_the_file_fails_one_and_the_others_are_do
     assert [type(answer) for answer in answers] == [CommitResult, DatabaseUnavailable, CommitResult]
     assert answers[1].__cause__ is failure
     assert statements.count("BEGIN IMMEDIATE") == 3  # together, one by one, without the bad one
+    assert_idle(store, path)
+
+
+class Unwanted(Pending[Any]):
+    """A write that nobody wants any more."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return False
+
+
+def test_what_nobody_wants_any_more_is_not_done_with_the_others(store: Broker, path: Path) -> None:
+    made = prepared(store, path)
+    before = len(rows(path, "SELECT * FROM inbox"))
+    queue = queue_of(store)
+    writes = [good(store, made)[0], committing(store, made["bad"], "unwanted", expectedRevision=1)]
+    group = [pending(writes[0]), Unwanted(ready(writes[1]), queue.deadline())]
+    assert [queue.enter(each) for each in group] == [True, False]
+    queue.lead(group[0])
+    assert [each.is_settled for each in group] == [True, True]
+    assert len(rows(path, "SELECT * FROM inbox")) == before + 1
+    assert_idle(store, path)
+
+
+def test_a_group_that_nobody_wants_leaves_nothing_locked(store: Broker, path: Path) -> None:
+    queue = queue_of(store)
+    alone = Unwanted(ready(acquiring("unwanted")), queue.deadline())
+    assert queue.enter(alone)
+    queue.lead(alone)
+    assert alone.is_settled
+    assert actors(path) == []
     assert_idle(store, path)
 
 
@@ -391,7 +425,7 @@ def test_who_is_in_a_group_whose_commit_is_interrupted_cannot_know_and_who_is_no
 
     break_commit(monkeypatch, KeyboardInterrupt(), takes_effect=takes_effect)
     with crowd(store) as waiting:
-        leader = waiting.join(lambda: queue_of(store).run(Write(let_one_come)))
+        leader = waiting.join(lambda: queue_of(store).run(lambda: Write(let_one_come)))
         follower = waiting.join(lambda: acquire(store, "follower", "follower"))
         waiting.let_go()
         assert isinstance(leader.outcome(), KeyboardInterrupt)
@@ -434,7 +468,7 @@ def test_an_interrupt_round_any_control_statement_of_a_second_try_leaves_no_lock
 
     queue = queue_of(store)
     writes = [FAILING["event id"][1](store, made["bad"]), *good(store, made)]
-    group = [Pending(write, queue.deadline()) for write in writes]
+    group = [Pending(ready(write), queue.deadline()) for write in writes]
     assert [queue.enter(each) for each in group] == [True, False, False]
     monkeypatch.setattr(Channel, "control", interrupted)
     first = outcome_of(lambda: queue.lead(group[0]))
@@ -467,7 +501,7 @@ def test_an_interrupt_at_any_point_of_a_group_that_is_done_again_harms_nobody_el
             for n in (0, 1)
         ]
         writes.insert(1, FAILING[name][1](store, made["bad"]))
-        group = [Pending(write, queue.deadline()) for write in writes]
+        group = [Pending(ready(write), queue.deadline()) for write in writes]
         for each in group:
             queue.enter(each)
         first = interrupt_at(point, partial(queue.lead, group[0]))
@@ -596,7 +630,7 @@ def test_nothing_of_a_group_is_kept_alive_by_a_cycle(store: Broker, path: Path) 
             raising(Surprise),
             keeping(kept),
         ]
-        answers = together(store, *[partial(queue_of(store).run, write) for write in writes])
+        answers = together(store, *[partial(queue_of(store).run, ready(write)) for write in writes])
         assert len(set(map(type, answers))) > 1
         seen.extend(weakref.ref(answer) for answer in answers if not isinstance(answer, Lease))
         seen.extend(weakref.ref(write.apply) for write in writes)
@@ -624,7 +658,7 @@ def test_an_error_that_is_kept_keeps_nothing_of_the_others(store: Broker, path: 
         FAILING["event id"][1](store, made["bad"]),
     ]
     del result
-    answers = together(store, *[partial(queue_of(store).run, write) for write in writes])
+    answers = together(store, *[partial(queue_of(store).run, ready(write)) for write in writes])
     error = answers.pop()
     del writes, answers
     gc.collect()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from broker import Broker, journal, leases, outbox
 from broker.errors import BrokerError
 from broker.transaction import Transaction, Write
-from tests.group_support import grouped, outcome_of, queue_of
+from tests.group_support import grouped, outcome_of, queue_of, ready
 from tests.journal_support import projection
 from tests.support import TTL_MS, ManualClock, acquire, contents, event, open_store, outbox_message
 
@@ -154,7 +154,8 @@ def test_a_group_goes_as_its_writes_would_one_after_another(
                 clock.advance(2)
                 answers = grouped(queue_of(one), [make(one) for make in part]) if part else []
                 singly = [
-                    outcome_of(partial(other._connections.write, make(other))) for make in part
+                    outcome_of(partial(other._connections.write, ready(make(other))))
+                    for make in part
                 ]
                 assert list(map(comparable, answers)) == list(map(comparable, singly))
         assert contents(Path(folder) / "grouped.db") == contents(Path(folder) / "single.db")
