@@ -72,7 +72,7 @@ class Connections:
         return writer_is_quiet and reader_is_quiet
 
     def resume(self) -> None:
-        """After a fork, in the parent: go on."""
+        """After a fork, in the parent: go on, whether or not it was paused."""
         self._reader.resume()
         self.writes.resume()
 

@@ -21,7 +21,7 @@ class Forkable(Protocol):
         ...
 
     def resume(self) -> None:
-        """In the parent: go on."""
+        """In the parent: go on, whether or not `pause` was called or succeeded."""
         ...
 
     def start_afresh(self, *, was_paused: bool) -> None:
@@ -36,17 +36,20 @@ def watch(user: Forkable) -> None:
 
 
 _watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
-_paused: list[tuple[Forkable, bool]] = []  # while a fork is under way
+_paused: weakref.WeakSet[Forkable] = weakref.WeakSet()  # while a fork is under way
 _forking = threading.RLock()
 
 
 def _before() -> None:
+    # An interrupt ends this function, and not the fork: who is not in `_paused` then counts as in use.
     _forking.acquire()
-    _paused[:] = [(user, user.pause()) for user in list(_watched)]
+    for user in list(_watched):
+        if user.pause():
+            _paused.add(user)
 
 
 def _after_in_parent() -> None:
-    for user, _ in _paused:
+    for user in list(_watched):
         user.resume()
     _paused.clear()
     _forking.release()
@@ -54,8 +57,8 @@ def _after_in_parent() -> None:
 
 def _after_in_child() -> None:
     global _forking
-    for user, was_paused in _paused:
-        user.start_afresh(was_paused=was_paused)
+    for user in list(_watched):
+        user.start_afresh(was_paused=user in _paused)
     _paused.clear()
     _forking = threading.RLock()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from broker import Broker
+from broker.connections import Connections
 from broker.errors import ConfigurationError
 from tests.support import ManualClock, acquire, commit_request, open_store, rows
 
@@ -48,6 +50,29 @@ def test_an_idle_fork_costs_next_to_no_time(store: Broker) -> None:
     assert in_child(lambda: None) == 0
     assert time.monotonic() - started < 2
     assert acquire(store).epoch == 1
+
+
+def test_an_interrupt_while_a_fork_is_waited_for_leaves_the_store_going_on(
+    store: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = Connections.pause
+
+    def interrupted(connections: Connections) -> bool:
+        pause(connections)
+        raise KeyboardInterrupt
+
+    def child() -> None:
+        with pytest.raises(ConfigurationError, match="forked while the store was in use"):
+            acquire(store)
+
+    ignored: list[type[BaseException]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Connections, "pause", interrupted)
+        patch.setattr(sys, "unraisablehook", lambda raised: ignored.append(raised.exc_type))
+        assert in_child(child) == 0
+    assert ignored == [KeyboardInterrupt]  # as Python does with whatever a hook of a fork raises
+    assert acquire(store).epoch == 1
+    assert in_child(lambda: None) == 0
 
 
 def test_a_child_of_a_fork_in_the_middle_of_a_read_is_told_to_open_anew(
