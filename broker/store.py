@@ -25,9 +25,11 @@ P = ParamSpec("P")
 class Broker(Operations):
     """A store of its own connections; make one with `Broker.open`.
 
-    Every operation is one transaction, and safe from any thread. Writes of this process queue for
-    one connection, reads have theirs side by side. A fork waits until no operation runs; after it
-    the child goes on with connections of its own.
+    Every operation happens as a whole or not at all, and is safe from any thread. Writes of this
+    process queue for one connection; those that wait for one another share a transaction, each with
+    its own result or error. Reads have a transaction each, side by side. A request must not be
+    changed until its call has returned. A fork waits until no operation runs; after it the child
+    goes on with connections of its own.
     """
 
     @classmethod
@@ -80,9 +82,10 @@ class Broker(Operations):
         self.close()
 
     def close(self) -> None:
-        """Let go of all connections, once the write that is running is done. Can be repeated.
+        """Let go of all connections, once the writes that are running are done. Can be repeated.
 
-        What is called afterwards raises StoreClosed.
+        Writes that wait to be started are refused: they, and what is called afterwards, raise
+        StoreClosed.
         """
         self._connections.close()
 

@@ -47,9 +47,8 @@ class Writer:
         """Do what a group asks for, in its order, and commit it; each one is settled then.
 
         `start` is called once the transaction has begun, and answers the group, the leader first.
-        Each write is done or undone by itself: one that is refused keeps nothing but the clock, and
-        one that fails otherwise is as if it had not been in the group. If COMMIT fails, each has an
-        error that says so.
+        Each write is done or undone by itself: one that is refused, or fails otherwise, leaves
+        nothing but the clock. If COMMIT fails, each has an error that says so.
 
         While another process writes, what the leader asks for is looked up first: if it was done
         before, that settles it without a transaction. Else up to `timeout_ms` are waited; a
