@@ -19,9 +19,9 @@ _TO_BE_EXPLAINED = (sqlite3.IntegrityError, Conflict)
 class Pending(Generic[T]):
     """One write, and the thread that asked for it and waits.
 
-    `make` makes it, of what the caller gave. `deadline` (of `time.monotonic`) is until when it may
-    wait to be started. `is_settled` says that it has its outcome, `is_abandoned` that nobody waits
-    for that any more.
+    `make` makes it, of what the caller gave: `write`, once it `is_prepared`. `deadline` (of
+    `time.monotonic`) is until when it may wait to be started. `is_settled` says that it has its
+    outcome, `is_abandoned` that nobody waits for that any more.
     """
 
     __slots__ = (
@@ -31,15 +31,16 @@ class Pending(Generic[T]):
         "deadline",
         "error",
         "is_abandoned",
+        "is_prepared",
         "is_settled",
         "write",
     )
 
     def __init__(self, make: Callable[[], Write[T]], deadline: float) -> None:
         self._make = make
-        self.write: Write[T] | None = None
+        self.write: Write[T]
         self.deadline = deadline
-        self.is_abandoned = self.is_settled = False
+        self.is_abandoned = self.is_prepared = self.is_settled = False
         self.error: BaseException | None = None
         self._result: T | None = None
         self._gate: threading.Lock | None = None
@@ -50,9 +51,10 @@ class Pending(Generic[T]):
         Done by whoever leads, for all who wait by then: in a row it takes half the time that it
         takes between two waits.
         """
-        if self.write is None and not self.is_settled:
+        if not self.is_prepared and not self.is_settled:
             try:
                 self.write = self._make()
+                self.is_prepared = True
             except Exception as error:
                 self.fail(error, error.__cause__)
         return not self.is_settled
@@ -61,11 +63,6 @@ class Pending(Generic[T]):
     def is_wanted(self) -> bool:
         """Whether it is still to be done."""
         return True
-
-    @property
-    def prepared(self) -> Write[T]:
-        """The write, once it is prepared."""
-        return cast("Write[T]", self.write)
 
     # ------------------------------------------------------------------------------- the outcome
 
@@ -76,7 +73,7 @@ class Pending(Generic[T]):
         caught here has no other write in its traceback, which callers may keep for long.
         """
         try:
-            self._result = self.prepared.apply(transaction)
+            self._result = self.write.apply(transaction)
             self.error = None
         except Spoilt as spoilt:
             if isinstance(spoilt.__cause__, _TO_BE_EXPLAINED):
@@ -95,7 +92,7 @@ class Pending(Generic[T]):
     def recover(self, transaction: Transaction) -> bool:
         """Look for the answer to an earlier call, a refusal included; whether that settles it."""
         try:
-            found = self.prepared.recover(transaction)
+            found = self.write.recover(transaction)
         except Refusal as refusal:
             self.fail(refusal, refusal)
         else:
@@ -118,7 +115,9 @@ class Pending(Generic[T]):
         """
         result, error = self._result, self.error
         self._result = self.error = None
-        del self.write, self._make
+        del self._make
+        if self.is_prepared:
+            del self.write
         if error is None:
             return cast(T, result)
         try:

@@ -197,11 +197,13 @@ class WriteQueue:
         if len(self._waiting) > 1:
             self._prepare_followers()
         with self._state:
-            weight, most = _weights(self._waiting[0])
             self._take(group)
+            if not self._waiting:
+                return group
+            weight, most = _weights(group[0])
             while self._waiting and len(group) < MOST_IN_A_GROUP:
                 following = self._waiting[0]
-                if following.write is None:  # it came too late to be prepared
+                if not following.is_prepared:  # it came too late
                     break
                 weight += following.write.weight
                 if weight > most:
@@ -219,7 +221,7 @@ class WriteQueue:
         weight, most = _weights(leader)
         for each in followers:
             if each.prepare():
-                weight += each.prepared.weight
+                weight += each.write.weight
             else:
                 self._dismiss(each)
             if weight > most:
@@ -235,7 +237,8 @@ class WriteQueue:
             if self._leader is leader:
                 if self._waiting and self._waiting[0] is leader:  # there was no transaction for it
                     self._waiting.popleft()
-                self._put_back([each for each in group if each is not leader])
+                if len(group) > 1:
+                    self._put_back([each for each in group if each is not leader])
                 if self._is_closed:
                     self._refuse_waiting()
                 self._appoint()
@@ -259,7 +262,7 @@ class WriteQueue:
     def _appoint(self) -> None:
         """Let the front of the queue lead, if anybody waits and may."""
         following = self._waiting[0] if self._waiting and not self._is_paused else None
-        if following is None:
+        if following is None and (self._is_paused or self._is_closed):  # who waits for that
             self._nobody_leads.notify_all()
         self._leader = following
 
@@ -274,7 +277,7 @@ class WriteQueue:
 
 def _weights(leader: Pending[Any]) -> tuple[int, int]:
     """What a leader weighs, and what its group may weigh at the most."""
-    weight = leader.prepared.weight
+    weight = leader.write.weight
     if weight <= MOST_BEYOND_A_LIGHT_LEADER:
         return weight, weight + MOST_BEYOND_A_LIGHT_LEADER
     return weight, HEAVIEST_GROUP

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias, cast
 
@@ -21,6 +21,7 @@ from broker.statements import Channel, Undecodable
 from broker.transaction import Batch, Spoilt, Transaction
 
 Group: TypeAlias = Sequence[Pending[Any]]
+_ApplyAll: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[Any]]
 
 _OF_THE_DATABASE = (sqlite3.Error, SQLAlchemyError, Undecodable)
 
@@ -140,9 +141,8 @@ class Writer:
 
     def _try(self, group: Group, transaction: Transaction) -> Group:
         """Do a group's writes and commit them; those to be done again, for which it has begun."""
-        for apply_all, alike in groupby(group, key=_how_to_apply_all):
-            members = list(alike)
-            if apply_all is not None and len(members) > 1 and not transaction.has_savepoints:
+        for apply_all, members in _alike(group, transaction):
+            if apply_all is not None:
                 try:
                     outcomes = apply_all(transaction, [_subject_of(each) for each in members])
                 except Exception:  # which of them it was, the next try will tell
@@ -215,13 +215,21 @@ def _still_wanted(group: Group) -> Group:
     return [each for each in group if not each.is_settled]
 
 
-def _how_to_apply_all(pending: Pending[Any]) -> Callable[..., Sequence[Any]] | None:
-    batch = pending.prepared.batch
+def _alike(group: Group, transaction: Transaction) -> Iterable[tuple[_ApplyAll | None, Group]]:
+    """The parts of a group, in their order, with how to do each part at once if that is possible."""
+    if len(group) <= 1 or transaction.has_savepoints:
+        return [(None, group)]
+    parts = [(how, list(part)) for how, part in groupby(group, key=_how_to_apply_all)]
+    return [(how if len(part) > 1 else None, part) for how, part in parts]
+
+
+def _how_to_apply_all(pending: Pending[Any]) -> _ApplyAll | None:
+    batch = pending.write.batch
     return None if batch is None else batch.apply_all
 
 
 def _subject_of(pending: Pending[Any]) -> Any:
-    return cast(Batch[Any], pending.prepared.batch).subject
+    return cast(Batch[Any], pending.write.batch).subject
 
 
 def _be_patient(channel: Channel, timeout_ms: int) -> None:

@@ -34,7 +34,7 @@ def test_it_is_prepared_once() -> None:
         return made[-1]
 
     prepared = Pending(make, 0)
-    assert prepared.write is None
+    assert not prepared.is_prepared
     assert prepared.prepare()
     assert prepared.prepare()
     assert made == [prepared.write]
