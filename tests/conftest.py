@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,19 @@ from sqlalchemy import Engine, Pool, create_engine, event
 
 from broker import Broker, UnitOfWork
 from tests.support import ENGINES, Application, ManualClock, UnitOn, open_store, url_of
+
+# Tests commit thousands of times, and on a disk each waits for a flush, which no test can see.
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes folders of its own there
+
+
+def _has_room_in_memory() -> bool:
+    is_usable = IN_MEMORY.is_dir() and os.access(IN_MEMORY, os.W_OK)
+    return is_usable and shutil.disk_usage(IN_MEMORY).free > 2**30
+
+
+if "TMPDIR" not in os.environ and _has_room_in_memory():
+    os.environ["TMPDIR"] = str(IN_MEMORY)
+    tempfile.tempdir = None  # to be looked up again
 
 
 @pytest.fixture(autouse=True)
