@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, func, insert, update
 
 from broker.commits import PreparedCommit
 from broker.messages import CommitResult
-from broker.messages.results import unfrozen
+from broker.messages.results import make_commit_result
 from broker.models import Event, InboxMessage, Stream
 from broker.outbox import insert_outbox, outbox_rows
 from broker.projections import projection_rows, upsert_projections
@@ -39,24 +39,24 @@ def draft(
 ) -> Draft:
     """The draft of a commit that comes after `revision`, None for a new stream, and `cursor`."""
     before, count = revision or 0, len(commit.events)
-    result: Any = _UNFROZEN_RESULT(
+    event_ids = tuple([event[0] for event in commit.events])
+    # Nobody else can write meanwhile, and events are never deleted: the next ones are known.
+    event_cursors = tuple(range(cursor + 1, cursor + count + 1))
+    outbox_ids = tuple([message[0] for message in commit.outbox])
+    recovered = False
+    result = make_commit_result(
         commit.message_id,
         commit.stream_id,
-        previous_revision=before,
-        revision=before + count,
-        event_ids=tuple([event[0] for event in commit.events]),
-        # Nobody else can write meanwhile, and events are never deleted: the next ones are known.
-        event_cursors=tuple(range(cursor + 1, cursor + count + 1)),
-        outbox_ids=tuple([message[0] for message in commit.outbox]),
-        applied_at=now,
-        recovered=False,
-        reply=commit.inbox_result,
+        before,
+        before + count,
+        event_ids,
+        event_cursors,
+        outbox_ids,
+        now,
+        recovered,
+        commit.inbox_result,
     )
-    result.__class__ = CommitResult
     return Draft(commit, result, workspace_id, is_first=revision is None)
-
-
-_UNFROZEN_RESULT = unfrozen(CommitResult)
 
 
 def write_drafts(transaction: Transaction, drafts: Sequence[Draft]) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 from sqlalchemy import bindparam, delete, insert, literal_column, select, update
 from sqlalchemy.orm import aliased
@@ -30,6 +30,7 @@ from broker.messages import (
     TakeoverLeaseRequest,
     validate,
 )
+from broker.messages.results import make_lease
 from broker.models import ActorLease, MutationReceipt
 from broker.receipts import RECORDED, Receipt
 from broker.statements import Row, Statement
@@ -39,8 +40,7 @@ LINEAGE_ACTOR = "\0runtime-broker-lineage:"
 LINEAGE_HOLDER = "\0runtime-broker-lineage"
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What a mutation finds: broker time, the actor's last lease, the stream's last lease."""
 
     now: int
@@ -109,7 +109,7 @@ def compare_and_swap(
 
     def change(transaction: Transaction, found: Standing) -> Lease:
         last = require_live(found.of_actor, request.actor_id, request.lease, found.now)
-        on_its_stream = replace(found, of_stream=last)
+        on_its_stream = found._replace(of_stream=last)
         return _grant(
             transaction,
             on_its_stream,
@@ -279,7 +279,7 @@ _row_of = attrgetter(*[each.name for each in fields(Lease)])
 
 
 def _lease_in(row: Row) -> Lease | None:
-    return None if row[0] is None else Lease(*row)
+    return None if row[0] is None else make_lease(*row)
 
 
 def _recorded(receipt: Receipt, response: Any) -> Lease | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
 from typing import Any, ClassVar, Self, TypeVar, cast
@@ -69,6 +69,18 @@ def unfrozen(kind: type[R]) -> type[R]:
     return cast(type[R], type(kind.__name__, (kind,), namespace))
 
 
+def maker(kind: type[R]) -> Callable[..., R]:
+    """What makes a `kind` of the values of all its fields, in their order, several times faster."""
+    unfrozen_kind: Any = unfrozen(kind)
+
+    def make(*values: Any) -> R:
+        made = unfrozen_kind(*values)
+        made.__class__ = kind
+        return cast(R, made)
+
+    return make
+
+
 def _to_json(value: Any) -> Any:
     if isinstance(value, Result):
         return value.to_json()
@@ -96,14 +108,24 @@ class Lease(Result):
 
     def extended(self, now: int, ttl_ms: int) -> Lease:
         """This lease after a heartbeat at `now`."""
-        acquired_at = self.acquired_at
-        owner = self.actor_id, self.stream_id, self.holder_id
-        return Lease(*owner, self.epoch, self.nonce, acquired_at, now, now + ttl_ms)
+        return make_lease(
+            self.actor_id,
+            self.stream_id,
+            self.holder_id,
+            self.epoch,
+            self.nonce,
+            self.acquired_at,
+            now,
+            now + ttl_ms,
+        )
 
     @property
     def credential(self) -> LeaseCredential:
         """What to show in requests that need this lease."""
         return LeaseCredential(epoch=self.epoch, nonce=self.nonce)
+
+
+make_lease = maker(Lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +146,9 @@ class CommitResult(Result):
     applied_at: int
     recovered: bool
     reply: Any = field(default_factory=absent)
+
+
+make_commit_result = maker(CommitResult)
 
 
 @dataclass(frozen=True, slots=True)
