@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,17 +21,6 @@ from broker.runtime_events import Claim, claim_of
 
 # A Pydantic object looks each attribute up in its class first, its dictionary does not: for a commit
 # that is a tenth of its preparation.
-_parts_of = itemgetter(
-    "message_id",
-    "actor_id",
-    "lease",
-    "stream_id",
-    "expected_revision",
-    "events",
-    "outbox",
-    "projections",
-    "inbox_result",
-)
 _event_of = itemgetter(
     "event_id",
     "event_type",
@@ -94,49 +83,21 @@ def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
     A time that is not known yet counts as long as any can be.
     """
     request, texts, embeddable = validate_and_encode(CommitRequest, given)
-    (
-        message_id,
-        actor_id,
-        lease,
-        stream_id,
-        expected_revision,
-        new_events,
-        new_outbox,
-        new_projections,
-        inbox_result,
-    ) = _parts_of(request.__dict__)
-    events: list[EventParts] = [_event_of(each.__dict__) for each in new_events]
-    outbox: list[MessageParts] = [_message_of(each.__dict__) for each in new_outbox or ()]
-    projection_ids = [_projection_id_of(each.__dict__) for each in new_projections or ()]
-
-    # Canonical JSON of the request without `lease` and `committedAt`. Its JSON values go in as they
-    # were encoded already. Names and ids need no more care than this, for names are ASCII and ids
-    # hold no lone surrogate.
-    values = iter(embeddable)
-    form: dict[str, Any] = {
-        "messageId": message_id,
-        "actorId": actor_id,
-        "streamId": stream_id,
-        "expectedRevision": expected_revision,
-        "events": list(map(_event_form, events, values)),
-    }
-    if new_outbox is not None:
-        form["outbox"] = list(map(_message_form, outbox, values))
-    if new_projections is not None:
-        form["projections"] = list(map(_projection_form, projection_ids, values))
-    if inbox_result is not ABSENT:
-        form["inboxResult"] = next(values)
+    fields = request.__dict__
+    events: list[EventParts] = [_event_of(each.__dict__) for each in fields["events"]]
+    outbox: list[MessageParts] = [_message_of(each.__dict__) for each in fields["outbox"] or ()]
+    projection_ids = [_projection_id_of(each.__dict__) for each in fields["projections"] or ()]
 
     outbox_at = len(events)
     projections_at = outbox_at + len(outbox)
     reply_at = projections_at + len(projection_ids)
     commit = PreparedCommit(
-        message_id,
-        actor_id,
-        lease,
-        stream_id,
-        expected_revision,
-        digest(canonical_of(form)),
+        fields["message_id"],
+        fields["actor_id"],
+        fields["lease"],
+        fields["stream_id"],
+        fields["expected_revision"],
+        digest(_canonical(fields, events, outbox, projection_ids, iter(embeddable))),
         events,
         texts[:outbox_at],
         outbox,
@@ -144,7 +105,7 @@ def prepare(given: Given[CommitRequest], page_max_bytes: int) -> PreparedCommit:
         _references(events, outbox),
         projection_ids,
         texts[projections_at:reply_at],
-        inbox_result,
+        fields["inbox_result"],
         texts[reply_at] if reply_at < len(texts) else None,
         # Judged now, as it is encoded now: the caller may change the payload while a writer waits.
         [claim for event in events if (claim := claim_of(event[-1]))],
@@ -204,6 +165,34 @@ def _require_unique(field: str, ids: Sequence[str]) -> None:
 
 
 # ----------------------------------------------------------------- the canonical form of a request
+
+
+def _canonical(
+    fields: Mapping[str, Any],
+    events: Sequence[EventParts],
+    outbox: Sequence[MessageParts],
+    projection_ids: Sequence[str],
+    values: Iterator[Any],
+) -> bytes:
+    """Canonical JSON of a request's fields without `lease` and `committedAt`.
+
+    Its JSON values go in as `values` has them, encoded already, in the order of the fields. Names
+    and ids need no more care than this, for names are ASCII and ids hold no lone surrogate.
+    """
+    form: dict[str, Any] = {
+        "messageId": fields["message_id"],
+        "actorId": fields["actor_id"],
+        "streamId": fields["stream_id"],
+        "expectedRevision": fields["expected_revision"],
+        "events": list(map(_event_form, events, values)),
+    }
+    if fields["outbox"] is not None:
+        form["outbox"] = list(map(_message_form, outbox, values))
+    if fields["projections"] is not None:
+        form["projections"] = list(map(_projection_form, projection_ids, values))
+    if fields["inbox_result"] is not ABSENT:
+        form["inboxResult"] = next(values)
+    return canonical_of(form)
 
 
 def _event_form(event: EventParts, payload: Any) -> dict[str, Any]:
