@@ -181,7 +181,7 @@ class AsyncWrites:
         try:
             if pending.prepare():
                 return True
-        except BaseException as error:  # such as SystemExit, of a mapping of the application's
+        except BaseException as error:  # KeyboardInterrupt, of a mapping of the application's
             pending.fail(error, error.__cause__)
         self.wake(pending)
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Generic, TypeVar, cast
 
@@ -48,14 +49,16 @@ class Pending(Generic[T]):
     def prepare(self) -> bool:
         """Make the write, if that was not done; whether there is one, for else that is the outcome.
 
-        Done by whoever leads, for all who wait by then: in a row it takes half the time that it
-        takes between two waits.
+        It may be on the thread of another caller, who must not get what `make` raises, not even
+        SystemExit. An interrupt is that thread's own and is raised.
         """
         if not self.is_prepared and not self.is_settled:
             try:
                 self.write = self._make()
                 self.is_prepared = True
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self.fail(error, error.__cause__)
         return not self.is_settled
 
@@ -139,5 +142,6 @@ class Pending(Generic[T]):
 
     def wake(self) -> None:
         """Let the thread that waits go on, to lead or with the outcome; once more does no harm."""
-        if self._gate is not None and self._gate.locked():
-            self._gate.release()
+        if self._gate is not None:
+            with suppress(RuntimeError):  # it was woken already, perhaps at this moment
+                self._gate.release()

@@ -51,6 +51,23 @@ def test_one_that_cannot_be_prepared_has_that_for_its_outcome() -> None:
         failing.outcome()
 
 
+def test_an_exit_that_its_preparation_asks_for_is_its_own_and_an_interrupt_is_the_threads() -> None:
+    def leave() -> Write[None]:
+        raise SystemExit(3)
+
+    def interrupt() -> Write[None]:
+        raise KeyboardInterrupt
+
+    leaving = Pending(leave, 0)
+    assert not leaving.prepare()
+    with pytest.raises(SystemExit):
+        leaving.outcome()
+    interrupted = Pending(interrupt, 0)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.prepare()
+    assert not interrupted.is_settled
+
+
 def test_it_has_the_result_of_its_write() -> None:
     done = pending(Write(lambda _transaction: "result"))
     done.apply(NO_TRANSACTION)
@@ -171,5 +188,8 @@ def test_it_waits_until_its_deadline_and_patiently_beyond() -> None:
     assert caller.outcome() is True
 
 
-def test_one_that_does_not_wait_can_be_woken() -> None:
-    pending(Write(lambda _transaction: None)).wake()
+def test_one_that_does_not_wait_can_be_woken_and_is_done_as_ever() -> None:
+    woken = pending(Write(lambda _transaction: "result"))
+    woken.wake()
+    woken.apply(NO_TRANSACTION)
+    assert woken.outcome() == "result"

@@ -63,6 +63,19 @@ def test_one_that_cannot_be_prepared_has_its_own_error_and_nobody_else_notices(
     assert_idle(store, path)
 
 
+def test_who_leaves_the_program_while_prepared_by_another_leaves_alone(
+    store: Broker, path: Path
+) -> None:
+    def leave() -> Write[None]:
+        raise SystemExit(3)
+
+    works = [ask(store, "a"), lambda: queue_of(store).run(leave), ask(store, "c")]
+    first, left, last = together(store, *works)
+    assert isinstance(left, SystemExit)
+    assert [first.actor_id, last.actor_id] == ["a", "c"] == actors(path)
+    assert_idle(store, path)
+
+
 def test_a_leader_that_cannot_be_prepared_lets_the_next_one_lead(store: Broker, path: Path) -> None:
     bad = {"actorId": "", "holderId": "holder", "ttlMs": TTL_MS}
     first, *others = together(store, lambda: store.acquire_lease(bad), ask(store, "b"))
