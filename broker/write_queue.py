@@ -37,7 +37,8 @@ MOST_BEYOND_A_LIGHT_LEADER = 128 * 1_024
 class WriteQueue:
     """Lets the writes of any number of threads share the transactions of a `Writer`.
 
-    They run in the order in which they came. Each waits for those before it, and no longer.
+    They run in the order in which they came. Each waits for those before it, and for those who come
+    along in its group, which are few and for a light leader light.
     """
 
     def __init__(self, writer: Writer, options: Options, clock: LogicalClock) -> None:
@@ -105,11 +106,6 @@ class WriteQueue:
                 " nothing was stored, try again"
             )
 
-    def withdraw(self, pending: Pending[Any]) -> bool:
-        """Take a write out of the queue; whether it was there, and not to be led yet."""
-        with self._state:
-            return self._withdraw(pending)
-
     def abandon(self, pending: Pending[Any]) -> None:
         """Forget a write that nobody waits for any more, unless it was started."""
         with self._state:
@@ -175,12 +171,15 @@ class WriteQueue:
     def _wait(self, pending: Pending[Any]) -> bool:
         """Wait until a write is settled, or is to be led by this thread; whether it is the latter."""
         if not pending.wait():
-            if self.withdraw(pending):
+            with self._state:
+                is_too_late = self._withdraw(pending)
+            if is_too_late:
                 raise kept_busy()
             pending.wait(patiently=True)  # it was started, or is to be led
         return self._leader is pending
 
     def _withdraw(self, pending: Pending[Any]) -> bool:
+        """Take a write out of the queue; whether it was there, and not to be led yet."""
         if pending is self._leader or pending not in self._waiting:
             return False
         self._waiting.remove(pending)
