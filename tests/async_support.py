@@ -17,7 +17,7 @@ from broker import AsyncBroker
 from broker.messages import Lease
 from broker.pending import Pending
 from tests import support
-from tests.support import TTL_MS, ManualClock, url_of
+from tests.support import TTL_MS, ManualClock, acquire, url_of
 
 T = TypeVar("T")
 
@@ -134,3 +134,18 @@ def announce_waiting(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(Pending, "expect_to_wait", announce)
     return waits
+
+
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they are."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+
+
+async def led_by_a_thread(store: AsyncBroker, gate: Gate) -> asyncio.Future[Any]:
+    """A thread leads the queue, and is held up."""
+    leading = asyncio.ensure_future(asyncio.to_thread(acquire, store._broker, "thread", "thread"))
+    await gate.reached()
+    return leading

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,18 +21,19 @@ from broker.errors import (
     StoreClosed,
 )
 from broker.messages import Lease
-from broker.statements import Channel
-from broker.transaction import Write
 from tests.async_support import (
     Gate,
     acquiring,
     announce_waiting,
     become_idle,
+    cancel,
     entered,
     is_idle,
     kept_busy,
+    led_by_a_thread,
     with_store,
 )
+from tests.group_support import actors, control_statements
 from tests.support import (
     ManualClock,
     acquire,
@@ -41,45 +41,31 @@ from tests.support import (
     commit_request,
     in_threads,
     is_write_locked,
-    rows,
     write_locked,
     write_locked_by_a_process,
 )
 
 
-def actors(path: Path) -> list[str]:
-    """Who has a lease, in the order in which they got it, as another client reads it."""
-    return [actor for (actor,) in rows(path, "SELECT actor_id FROM actor_leases ORDER BY rowid")]
-
-
 @pytest.fixture
-def commits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Grows with every COMMIT of a `Broker`."""
-    counted: list[str] = []
-    control = Channel.control
-
-    def count(channel: Channel, sql: str) -> None:
-        if sql == "COMMIT":
-            counted.append(sql)
-        control(channel, sql)
-
-    monkeypatch.setattr(Channel, "control", count)
-    return counted
+def statements() -> Iterator[list[str]]:
+    """Grows with every BEGIN, COMMIT and so on of a `Broker`."""
+    with control_statements() as listened:
+        yield listened
 
 
 # -------------------------------------------------------------------------------------- together
 
 
 def test_tasks_that_wait_for_one_another_share_transactions(
-    path: Path, clock: ManualClock, commits: list[str]
+    path: Path, clock: ManualClock, statements: list[str]
 ) -> None:
     async def work(store: AsyncBroker) -> None:
         with kept_busy(store):
-            commits.clear()
+            statements.clear()
             writing = [asyncio.create_task(acquiring(store, str(number))) for number in range(200)]
             await asyncio.sleep(0)
         await asyncio.gather(*writing)
-        assert len(commits) <= 20
+        assert statements.count("COMMIT") <= 20
         await become_idle(store)
 
     with_store(path, clock, work)
@@ -87,13 +73,13 @@ def test_tasks_that_wait_for_one_another_share_transactions(
 
 
 def test_a_lone_task_has_a_transaction_for_each_call(
-    path: Path, clock: ManualClock, commits: list[str]
+    path: Path, clock: ManualClock, statements: list[str]
 ) -> None:
     async def work(store: AsyncBroker) -> None:
-        commits.clear()
+        statements.clear()
         for number in range(5):
             await acquiring(store, str(number))
-        assert len(commits) == 5
+        assert statements.count("COMMIT") == 5
 
     with_store(path, clock, work)
 
@@ -115,18 +101,18 @@ def test_what_a_task_asks_for_at_once_is_done_in_its_order(path: Path, clock: Ma
 
 
 def test_one_that_is_refused_in_the_middle_of_a_group_is_the_only_one(
-    path: Path, clock: ManualClock, commits: list[str]
+    path: Path, clock: ManualClock, statements: list[str]
 ) -> None:
     async def work(store: AsyncBroker) -> None:
         stale: Any = {"actorId": "a", "lease": {"epoch": 9, "nonce": "no"}}
         calls = [acquiring(store, "a"), store.release_lease(stale), acquiring(store, "b")]
         with kept_busy(store):
-            commits.clear()
+            statements.clear()
             group = asyncio.gather(*calls, return_exceptions=True)
             await asyncio.sleep(0)
         answers = await group
         assert [type(answer) for answer in answers] == [Lease, StaleLease, Lease]
-        assert len(commits) == 1
+        assert statements.count("COMMIT") == 1
 
     with_store(path, clock, work)
     assert actors(path) == ["a", "b"]
@@ -155,197 +141,6 @@ def test_if_commit_fails_every_task_of_the_group_is_told(
 
     with_store(path, clock, work)
     assert actors(path) == [str(each) for each in range(9)]
-
-
-# -------------------------------------------------------------------------------- cancellation
-
-
-async def cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they are."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    assert all(task.cancelled() for task in tasks)
-
-
-def test_what_is_cancelled_before_it_was_prepared_is_neither_prepared_nor_done(
-    path: Path, clock: ManualClock
-) -> None:
-    prepared: list[str] = []
-
-    def prepare() -> Write[None]:
-        prepared.append("prepared")
-        return Write(lambda _transaction: prepared.append("done"))
-
-    async def work(store: AsyncBroker) -> None:
-        with kept_busy(store):
-            waiting = asyncio.create_task(store._write(prepare))
-            await asyncio.sleep(0)
-            await cancel(waiting)
-        await become_idle(store)
-        assert prepared == []
-        await store._write(prepare)
-        assert prepared == ["prepared", "done"]
-
-    with_store(path, clock, work)
-
-
-async def led_by_a_thread(store: AsyncBroker, gate: Gate) -> asyncio.Future[Any]:
-    """A thread leads the queue, and is held up."""
-    leading = asyncio.ensure_future(asyncio.to_thread(acquire, store._broker, "thread", "thread"))
-    await gate.reached()
-    return leading
-
-
-def test_what_is_cancelled_in_the_queue_is_not_done(path: Path, clock: ManualClock) -> None:
-    gate = Gate()
-
-    async def work(store: AsyncBroker) -> None:
-        leading = await led_by_a_thread(store, gate)
-        names = ["kept", "gone", "kept too", "gone too"]
-        tasks = [asyncio.create_task(acquiring(store, name)) for name in names]
-        await asyncio.sleep(0)
-        await entered(store)
-        await cancel(tasks[1], tasks[3])
-        gate.open()
-        await asyncio.gather(leading, tasks[0], tasks[2])
-        await become_idle(store)
-
-    with_store(path, clock, work, nonce=gate.nonce)
-    assert actors(path) == ["thread", "kept", "kept too"]
-
-
-def test_a_queue_of_nothing_but_cancelled_tasks_is_left_empty(
-    path: Path, clock: ManualClock
-) -> None:
-    gate = Gate()
-
-    async def work(store: AsyncBroker) -> None:
-        leading = await led_by_a_thread(store, gate)
-        tasks = [asyncio.create_task(acquiring(store, str(number))) for number in range(150)]
-        await asyncio.sleep(0)
-        await entered(store)
-        await cancel(*tasks)
-        gate.open()
-        await leading
-        await acquiring(store, "next")
-        await become_idle(store)
-
-    with_store(path, clock, work, nonce=gate.nonce)
-    assert actors(path) == ["thread", "next"]
-
-
-def test_one_that_is_cancelled_when_it_was_chosen_to_lead_lets_the_next_one_lead(
-    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, busy = Gate(), threading.Event()
-
-    async def work(store: AsyncBroker) -> None:
-        leading = await led_by_a_thread(store, gate)
-        chosen = asyncio.create_task(acquiring(store, "chosen"))
-        await asyncio.sleep(0)
-        await entered(store)
-        waits = announce_waiting(monkeypatch)
-        behind = asyncio.ensure_future(
-            asyncio.to_thread(acquire, store._broker, "behind", "behind")
-        )
-        assert await asyncio.to_thread(waits.wait, 60)
-        occupied = store._writes._thread.submit(busy.wait, 60)
-
-        gate.open()
-        await leading
-        assert store._writes._leader is not None
-        await cancel(chosen)
-        assert not behind.done()
-        busy.set()
-        await behind
-        assert occupied.result()
-        await become_idle(store)
-
-    with_store(path, clock, work, nonce=gate.nonce)
-    assert actors(path) == ["thread", "behind"]
-
-
-def test_what_is_cancelled_after_it_was_started_is_done_and_found_by_its_repetition(
-    path: Path, clock: ManualClock
-) -> None:
-    gate = Gate()
-
-    async def work(store: AsyncBroker) -> None:
-        started = asyncio.create_task(acquiring(store, request_id="once"))
-        await gate.reached()
-        await cancel(started)
-        gate.open()
-        clock.advance(5)
-        again = await acquiring(store, request_id="once")
-        assert (again.epoch, again.nonce) == (1, "nonce-1")
-        await become_idle(store)
-
-    with_store(path, clock, work, nonce=gate.nonce)
-
-
-def test_what_is_cancelled_while_another_process_writes_is_not_done(
-    path: Path, clock: ManualClock
-) -> None:
-    async def work(store: AsyncBroker) -> None:
-        with write_locked_by_a_process(path):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0):
-                    await acquiring(store)
-            waiting = [asyncio.create_task(acquiring(store, str(number))) for number in range(5)]
-            await asyncio.sleep(0)
-            await cancel(*waiting)
-        await acquiring(store, "next")
-        await become_idle(store)
-
-    with_store(path, clock, work)
-    assert actors(path) == ["next"]
-
-
-def test_the_failure_of_a_task_group_takes_its_waiting_writes_along(
-    path: Path, clock: ManualClock
-) -> None:
-    gate = Gate()
-
-    async def work(store: AsyncBroker) -> None:
-        first = asyncio.create_task(acquiring(store, "first"))
-        await gate.reached()
-        with pytest.raises(ExceptionGroup) as caught:
-            await fail_together(*(acquiring(store, str(number)) for number in range(20)))
-        assert caught.group_contains(ZeroDivisionError)
-        gate.open()
-        await first
-        await become_idle(store)
-
-    with_store(path, clock, work, nonce=gate.nonce)
-    assert actors(path) == ["first"]
-
-
-async def fail_together(*calls: Coroutine[Any, Any, object]) -> None:
-    """Begin the calls in a task group, which fails then."""
-    async with asyncio.TaskGroup() as group:
-        for call in calls:
-            group.create_task(call)
-        await asyncio.sleep(0)
-        raise ZeroDivisionError
-
-
-def test_an_error_that_nobody_waits_for_any_more_is_not_complained_of(
-    path: Path, clock: ManualClock
-) -> None:
-    gate = Gate()
-
-    async def work(store: AsyncBroker) -> None:
-        with kept_busy(store):
-            group = [asyncio.create_task(acquiring(store, "same")) for _ in range(4)]
-            await asyncio.sleep(0)
-        await gate.reached()  # all have been started
-        await cancel(*group[1:])
-        gate.open()
-        await group[0]
-        await become_idle(store)
-
-    with_store(path, clock, work, nonce=gate.nonce)
 
 
 # ----------------------------------------------------------------------------- full, busy, closed
@@ -415,6 +210,7 @@ def test_with_no_patience_at_all_tasks_that_come_one_by_one_are_served(
             await acquiring(store, str(number))
 
     with_store(path, clock, work, busy_timeout_ms=0)
+    assert actors(path) == [str(number) for number in range(20)]
 
 
 def test_whom_other_tasks_keep_waiting_for_longer_than_that_is_told(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import shutil
 import sqlite3
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,23 +13,20 @@ from typing import Any
 import pytest
 from sqlalchemy import event as sqlalchemy_event
 
-from broker import Broker, journal, leases
+from broker import Broker
 from broker.errors import (
-    CorruptRow,
     DatabaseBusy,
     DatabaseError,
     DatabaseUnavailable,
     IdempotencyConflict,
-    InvalidRequest,
-    LeaseUnavailable,
     OutcomeUnknown,
     RevisionConflict,
-    StaleLease,
 )
-from broker.messages import CommitResult, Lease
+from broker.messages import CommitResult
 from broker.pending import Pending
 from broker.statements import Channel
 from broker.transaction import Transaction, Write
+from tests.failing_support import FAILING, acquiring, committing, good, prepared
 from tests.group_support import (
     actors,
     assert_idle,
@@ -43,21 +38,15 @@ from tests.group_support import (
     pending,
     queue_of,
     ready,
-    together,
 )
-from tests.journal_support import projection
 from tests.support import (
-    TTL_MS,
     ManualClock,
     acquire,
     break_commit,
-    commit_request,
     contents,
-    event,
     floor,
     is_write_locked,
     open_store,
-    outbox_message,
     raw,
     rows,
 )
@@ -73,127 +62,7 @@ def store(path: Path, clock: ManualClock) -> Iterator[Broker]:
         yield opened
 
 
-def committing(
-    store: Broker, lease: Lease, message_id: str, /, **others: Any
-) -> Write[CommitResult]:
-    """The write of a commit, see `commit_request`."""
-    return journal.commit(commit_request(lease, message_id) | others, store.options)
-
-
-def acquiring(actor: str, request_id: str | None = None) -> Write[Lease]:
-    request = {"actorId": actor, "streamId": actor, "holderId": "holder", "ttlMs": TTL_MS}
-    return leases.acquire(request, request_id)
-
-
 # ------------------------------------------------------------------------------ one of them fails
-
-# Events of these types meet what their names say.
-TRIGGERS = """
-CREATE TRIGGER roll_back BEFORE INSERT ON events WHEN NEW.event_type = 'roll back' BEGIN
-  SELECT RAISE(ROLLBACK, 'all of it');
-END;
-CREATE TRIGGER abort BEFORE INSERT ON events WHEN NEW.event_type = 'abort' BEGIN
-  SELECT RAISE(ABORT, 'this one');
-END;
-"""
-
-Failing = Callable[[Broker, Lease], Write[Any]]
-
-
-def bad(**changes: Any) -> Failing:
-    """A commit that is refused, at the revision at which its stream is."""
-    return lambda store, lease: committing(store, lease, "bad", **{"expectedRevision": 1} | changes)
-
-
-def fail_in_the_middle(_store: Broker, lease: Lease) -> Write[Any]:
-    inner = committing(_store, lease, "bad", expectedRevision=1)
-
-    def apply(transaction: Transaction) -> None:
-        with transaction.savepoint():
-            inner.apply(transaction)
-            raise ZeroDivisionError
-
-    return Write(apply)
-
-
-def break_row(store: Broker, lease: Lease) -> Write[Any]:
-    """A repetition whose recorded result cannot be read."""
-    with raw(Path(str(store.engine.url.database))) as connection:
-        connection.execute("UPDATE inbox SET result_json = '{}'")
-    return committing(store, lease, "used", events=[event("used")], outbox=[outbox_message("used")])
-
-
-def break_text(store: Broker, lease: Lease) -> Write[Any]:
-    """A commit to a stream whose row holds text that is not UTF-8."""
-    with raw(Path(str(store.engine.url.database))) as connection:
-        connection.execute(
-            "UPDATE streams SET workspace_id = CAST(x'ff' AS TEXT) WHERE stream_id = 'bad'"
-        )
-    return committing(store, lease, "bad", expectedRevision=1)
-
-
-def fill_the_disk(store: Broker, lease: Lease) -> Write[Any]:
-    channel = queue_of(store)._writer._channel
-    assert channel is not None
-    channel.connection.execute("PRAGMA max_page_count=1").fetchall()  # no larger than now
-    return committing(store, lease, "bad", expectedRevision=1, events=[event("bad", "x" * 500_000)])
-
-
-FAILING: dict[str, tuple[type[Exception], Failing]] = {
-    "stale lease": (StaleLease, bad(lease={"epoch": 7, "nonce": "wrong"})),
-    "revision": (RevisionConflict, bad(expectedRevision=7)),
-    "id twice in one": (IdempotencyConflict, bad(events=[event("new"), event("new")])),
-    "event id": (IdempotencyConflict, bad(events=[event("new"), event("used")])),
-    "outbox id": (
-        IdempotencyConflict,
-        bad(outbox=[outbox_message("mine"), outbox_message("used")]),
-    ),
-    "unknown event": (InvalidRequest, bad(outbox=[outbox_message("mine", eventId="none")])),
-    "foreign projection": (
-        IdempotencyConflict,
-        bad(projections=[projection("mine"), projection("foreign")]),
-    ),
-    "message id": (
-        IdempotencyConflict,
-        lambda store, lease: committing(store, lease, "used", expectedRevision=1),
-    ),
-    "lease taken": (LeaseUnavailable, lambda _store, _lease: acquiring("bad")),
-    "error in the middle": (ZeroDivisionError, fail_in_the_middle),
-    "row": (CorruptRow, break_row),
-    "text": (CorruptRow, break_text),
-    "trigger that aborts": (
-        DatabaseError,
-        bad(events=[event("e"), event("bad", eventType="abort")]),
-    ),
-    "trigger that rolls back": (
-        DatabaseError,
-        bad(events=[event("e"), event("bad", eventType="roll back")]),
-    ),
-    "trigger that rolls back, and id": (
-        IdempotencyConflict,
-        bad(events=[event("used", eventType="roll back")]),
-    ),
-    "full disk": (DatabaseUnavailable, fill_the_disk),
-}
-
-
-def prepared(store: Broker, path: Path) -> dict[str, Lease]:
-    """Leases of three actors, of whom "bad" has used some ids, and one owns a projection."""
-    made = {name: acquire(store, name, name) for name in ("one", "two", "bad")}
-    store.commit(
-        commit_request(made["bad"], "used", events=[event("used")], outbox=[outbox_message("used")])
-    )
-    store.commit(commit_request(made["one"], "owner", projections=[projection("foreign")]))
-    with raw(path) as connection:
-        connection.executescript(TRIGGERS)
-    return made
-
-
-def good(store: Broker, made: dict[str, Lease]) -> list[Write[CommitResult]]:
-    return [
-        committing(store, made["one"], "first", expectedRevision=1, outbox=[outbox_message("o")]),
-        committing(store, made["two"], "second", projections=[projection("p")]),
-    ]
 
 
 def everything(path: Path) -> dict[bytes, list[tuple[Any, ...]]]:
@@ -526,141 +395,3 @@ def test_an_interrupt_at_any_point_of_a_group_that_is_done_again_harms_nobody_el
     assert point > 150
     assert outcome_of(group[0].outcome).message_id == f"{point}-0"
     assert isinstance(outcome_of(group[1].outcome), FAILING[name][0])
-
-
-# ------------------------------------------------------------------------------- what it takes
-
-
-def traced(store: Broker, work: Callable[[], object]) -> list[str]:
-    """The statements that the writer's connection executes meanwhile, by their first words."""
-    channel = queue_of(store)._writer._channel
-    assert channel is not None
-    statements: list[str] = []
-    channel.connection.set_trace_callback(statements.append)
-    work()
-    channel.connection.set_trace_callback(None)
-    # Once for each row, and for each trigger.
-    return [
-        each for each, _ in itertools.groupby(" ".join(each.split()[:3]) for each in statements)
-    ]
-
-
-def test_a_lone_caller_takes_no_statement_more_than_its_own(
-    store: Broker, clock: ManualClock
-) -> None:
-    lease = acquire(store)
-    clock.advance(5)
-    request = commit_request(lease, outbox=[outbox_message("o")])
-    assert traced(store, lambda: store.commit(request)) == [
-        "BEGIN IMMEDIATE",
-        "SELECT (SELECT metadata.value",
-        "UPDATE metadata SET",
-        "INSERT INTO streams",
-        "INSERT INTO inbox",
-        "INSERT INTO events",
-        "INSERT INTO outbox",
-        "COMMIT",
-    ]
-
-
-def test_a_group_takes_one_transaction_and_one_clock_write(
-    store: Broker, clock: ManualClock
-) -> None:
-    writes = [acquiring(name) for name in "abcde"]
-    clock.advance(5)
-    statements = traced(store, lambda: grouped(queue_of(store), writes))
-    assert statements[0] == "BEGIN IMMEDIATE"
-    assert statements[-1] == "COMMIT"
-    assert statements.count("UPDATE metadata SET") == 1
-    assert statements.count("INSERT INTO actor_leases") == 5
-    assert len(statements) == 3 + 2 * 5
-
-
-def test_a_refusal_by_judging_costs_the_others_no_second_try(store: Broker, path: Path) -> None:
-    made = prepared(store, path)
-    with control_statements() as statements:
-        answers = grouped(
-            queue_of(store), [FAILING["stale lease"][1](store, made["bad"]), *good(store, made)]
-        )
-    assert isinstance(answers[0], StaleLease)
-    assert statements == ["BEGIN IMMEDIATE", "COMMIT"]
-
-
-def test_the_writes_of_a_group_have_one_time(store: Broker, path: Path, clock: ManualClock) -> None:
-    def let_time_pass(_transaction: Transaction) -> None:
-        clock.advance(500)
-
-    first, _, second = grouped(
-        queue_of(store), [acquiring("a"), Write(let_time_pass), acquiring("b")]
-    )
-    assert (first.acquired_at, second.acquired_at, floor(path)) == (1_000, 1_000, "1000")
-
-
-class Surprise(Exception):
-    """An error that no module of the store knows."""
-
-
-class Kept:
-    """Something of which one can tell whether it is still there."""
-
-
-def keeping(kept: Kept) -> Write[Kept]:
-    return Write(lambda _transaction: kept)
-
-
-def raising(kind: type[Exception]) -> Write[None]:
-    def apply(_transaction: Transaction) -> None:
-        raise kind("for this test")
-
-    return Write(apply)
-
-
-def test_nothing_of_a_group_is_kept_alive_by_a_cycle(store: Broker, path: Path) -> None:
-    made = prepared(store, path)
-    seen: list[weakref.ref[Any]] = []
-
-    def write_and_forget() -> None:
-        kept = Kept()
-        writes: list[Write[Any]] = [
-            keeping(kept),
-            acquiring("new"),
-            raising(StaleLease),
-            FAILING["event id"][1](store, made["bad"]),
-            FAILING["trigger that aborts"][1](store, made["bad"]),
-            raising(Surprise),
-            keeping(kept),
-        ]
-        answers = together(store, *[partial(queue_of(store).run, ready(write)) for write in writes])
-        assert len(set(map(type, answers))) > 1
-        seen.extend(weakref.ref(answer) for answer in answers if not isinstance(answer, Lease))
-        seen.extend(weakref.ref(write.apply) for write in writes)
-
-    gc.collect()
-    gc.disable()
-    try:
-        write_and_forget()
-        with raw(path) as connection:
-            connection.execute(VIOLATE_AT_COMMIT)
-        write_and_forget()
-        alive = [each() for each in seen if each() is not None]
-    finally:
-        gc.enable()
-    assert alive == []
-
-
-def test_an_error_that_is_kept_keeps_nothing_of_the_others(store: Broker, path: Path) -> None:
-    made = prepared(store, path)
-    result = keeping(Kept())
-    other = weakref.ref(result.apply)
-    writes: list[Write[Any]] = [
-        acquiring("leader"),
-        result,
-        FAILING["event id"][1](store, made["bad"]),
-    ]
-    del result
-    answers = together(store, *[partial(queue_of(store).run, ready(write)) for write in writes])
-    error = answers.pop()
-    del writes, answers
-    gc.collect()
-    assert isinstance(error, IdempotencyConflict)
-    assert other() is None
