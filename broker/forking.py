@@ -35,6 +35,12 @@ def watch(user: Forkable) -> None:
         _watched.add(user)
 
 
+def abandon(*connections: object) -> None:
+    """In the child: never close these of the parent's, which would harm the parent."""
+    _abandoned.extend(each for each in connections if each is not None)
+
+
+_abandoned: list[object] = []
 _watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _paused: weakref.WeakSet[Forkable] = weakref.WeakSet()  # while a fork is under way
 _forking = threading.RLock()

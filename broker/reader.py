@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from sqlalchemy import Engine, PoolProxiedConnection, QueuePool
 from sqlalchemy.exc import SQLAlchemyError
 
+from broker import forking
 from broker.clock import LogicalClock
 from broker.corruption import as_ours
 from broker.options import Options
@@ -68,7 +69,9 @@ class Reader:
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """In the child of a fork: start afresh."""
+        """In the child of a fork: leave the parent's connections alone and start afresh."""
+        forking.abandon(*self._kept)
+        self._kept = []
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._running = 0

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from broker import forking
 from broker.clock import LogicalClock
 from broker.corruption import as_ours
 from broker.engine import in_transaction, translate_commit
@@ -24,9 +25,6 @@ Group: TypeAlias = Sequence[Pending[Any]]
 _ApplyAll: TypeAlias = Callable[[Transaction, Sequence[Any]], Sequence[Any]]
 
 _OF_THE_DATABASE = (sqlite3.Error, SQLAlchemyError, Undecodable)
-
-# Connections that a fork has left in the child: to close one there would harm the parent's.
-_abandoned: list[Any] = []
 
 
 class Writer:
@@ -90,7 +88,7 @@ class Writer:
 
     def forget(self) -> None:
         """In the child of a fork: leave the parent's connection alone."""
-        _abandoned.append((self._connection, self._channel))
+        forking.abandon(self._connection, self._channel)
         self._connection = self._channel = None
 
     # ------------------------------------------------------------------------------ the connection

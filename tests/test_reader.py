@@ -191,3 +191,17 @@ def test_reads_wait_for_a_connection_side_by_side_and_no_longer_than_they_were_t
             took = time.monotonic() - began
         assert store.get_stream_revision({"streamId": "stream"}) == 0
     assert 0.2 <= took < 8 * 0.2
+
+
+def test_in_the_child_of_a_fork_the_connections_that_were_kept_are_neither_used_nor_closed(
+    store: Broker,
+) -> None:
+    store.table_names()
+    reader = store._connections._reader
+    (kept,) = reader._kept
+    reader.forget()
+    assert reader._kept == []
+    store.table_names()
+    reader.close()
+    assert kept.dbapi_connection is not None
+    assert kept.cursor().execute("SELECT 1").fetchone() == (1,)
