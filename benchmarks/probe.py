@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from sqlalchemy import NullPool
 
 from broker import Broker, schema
-from broker.engine import make_engine
+from broker.sqlite.engine import make_engine
 
 
 def upgrade(url: str) -> None:

@@ -6,9 +6,9 @@ and `alembic` commands.
 """
 
 from broker.async_store import AsyncBroker
-from broker.engine import IMMEDIATE, configure_engine
 from broker.messages import ABSENT, json_schemas
 from broker.options import Options
+from broker.sqlite.engine import IMMEDIATE, configure_engine
 from broker.store import Broker
 from broker.unit_of_work import UnitOfWork
 

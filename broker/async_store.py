@@ -13,10 +13,10 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
 from broker import reads, walks
-from broker.async_writes import AsyncWrites, Threads
 from broker.errors import ConfigurationError
 from broker.operations import Operations
 from broker.options import Options
+from broker.sqlite.async_writes import AsyncWrites, Threads
 from broker.store import Broker
 from broker.transaction import Read, Write
 from broker.unit_of_work import UnitOfWork

@@ -10,9 +10,10 @@ from sqlalchemy import URL, Connection, NullPool
 from sqlalchemy.exc import SQLAlchemyError
 
 from broker import schema
-from broker.database_file import file_exists, file_of
-from broker.engine import BUSY_TIMEOUT_MS, make_engine, translate
 from broker.errors import DatabaseUnavailable, SchemaDrift
+from broker.options import BUSY_TIMEOUT_MS
+from broker.sqlite.database_file import file_exists, file_of
+from broker.sqlite.engine import make_engine, translate
 
 T = TypeVar("T")
 

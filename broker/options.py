@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.clock import LogicalClock, monotonic_clock, wall_clock
-from broker.engine import BUSY_TIMEOUT_MS
 from broker.errors import ConfigurationError
 from broker.messages import is_id
 from broker.runtime_events import READ_MODEL_EVENT_TYPE
 
+BUSY_TIMEOUT_MS = 5_000
 MAX_RECEIPT_CAPACITY = 65_536
 
 

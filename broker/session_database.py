@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import Connection
 
 from broker.clock import LogicalClock
-from broker.database_file import require_file_connection
-from broker.engine import refuse_autocommit_false
 from broker.errors import ConfigurationError
 from broker.options import Options
 from broker.schema import verify
+from broker.sqlite.database_file import require_file_connection
+from broker.sqlite.engine import refuse_autocommit_false
 
 Clocks = weakref.WeakKeyDictionary[Options, LogicalClock]
 

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
 
-from broker.engine import primary_code
+from broker.sqlite.engine import primary_code
 
 Row = Sequence[Any]
 

@@ -11,10 +11,10 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
 from broker import opening
-from broker.connections import Connections
-from broker.database_file import file_url
 from broker.operations import Operations
 from broker.options import Options
+from broker.sqlite.connections import Connections
+from broker.sqlite.database_file import file_url
 from broker.transaction import Read, Write, read_floor
 from broker.unit_of_work import UnitOfWork
 

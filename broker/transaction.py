@@ -146,7 +146,7 @@ class _NoSavepoint:
         pass
 
     def __exit__(self, _kind: type[BaseException] | None, error: object, _: object) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and not isinstance(error, Spoilt):  # of a block within
             raise Spoilt from error
 
 

@@ -10,13 +10,13 @@ from sqlalchemy import Connection, delete, event, false, inspect
 from sqlalchemy.orm import Session, SessionTransaction
 
 from broker.clock import LogicalClock
-from broker.corruption import as_ours
-from broker.engine import BEGINS, in_transaction
 from broker.errors import ConfigurationError
 from broker.models import Base, MetadataEntry
 from broker.operations import Operations
 from broker.options import Options
 from broker.session_database import clock_for, require_fit
+from broker.sqlite.corruption import as_ours
+from broker.sqlite.engine import BEGINS, in_transaction
 from broker.statements import Channel, Statement
 from broker.transaction import Read, Transaction, Write
 

@@ -15,7 +15,7 @@ from sqlalchemy import QueuePool
 
 from broker import AsyncBroker
 from broker.messages import Lease
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
 from tests import support
 from tests.support import TTL_MS, ManualClock, acquire, url_of
 

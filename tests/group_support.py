@@ -15,10 +15,10 @@ import pytest
 
 from broker import Broker, leases
 from broker.messages import Lease
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
+from broker.sqlite.write_queue import WriteQueue
 from broker.statements import Channel
 from broker.transaction import Write
-from broker.write_queue import WriteQueue
 from tests.support import TTL_MS, acquire, is_write_locked, rows
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy.orm import Session
 
 from broker import Broker
-from broker.connections import Connections
 from broker.errors import ConfigurationError
+from broker.sqlite.connections import Connections
 from tests.support import ManualClock, acquire, commit_request, open_store, rows
 
 

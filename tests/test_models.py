@@ -13,7 +13,6 @@ from sqlalchemy import Engine, create_engine, create_mock_engine, func, insert, 
 from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
 from broker import models, schema
-from broker.engine import IMMEDIATE, make_engine
 from broker.models import (
     ActorLease,
     Base,
@@ -25,6 +24,7 @@ from broker.models import (
     Projection,
     Stream,
 )
+from broker.sqlite.engine import IMMEDIATE, make_engine
 
 TABLES = [
     "metadata",

@@ -15,7 +15,6 @@ from sqlalchemy import URL, Connection, make_url
 
 from broker import Broker, Options, opening, schema
 from broker.cli import main
-from broker.database_file import file_url
 from broker.errors import (
     BrokerError,
     ConfigurationError,
@@ -25,6 +24,7 @@ from broker.errors import (
     SchemaDrift,
     SchemaError,
 )
+from broker.sqlite.database_file import file_url
 from tests.support import (
     ManualClock,
     acquire,

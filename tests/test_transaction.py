@@ -12,7 +12,7 @@ import pytest
 from broker.clock import LogicalClock
 from broker.errors import SchemaError
 from broker.statements import Channel
-from broker.transaction import Transaction, parse_floor, read_floor
+from broker.transaction import Spoilt, Transaction, parse_floor, read_floor
 from tests.support import ManualClock
 
 
@@ -137,6 +137,19 @@ def test_savepoints_may_stand_in_each_other(transaction: Transaction) -> None:
         with pytest.raises(LookupError):
             put_and_fail(transaction, "inner", LookupError)
     assert keys(transaction) == ["outer"]
+
+
+def test_without_savepoints_a_failure_in_an_inner_block_stays_its_own_cause(
+    transaction: Transaction,
+) -> None:
+    first_try = Transaction(
+        transaction.channel, transaction.clock, transaction.options, has_savepoints=False
+    )
+
+    with pytest.raises(Spoilt) as caught, first_try.savepoint():
+        put_and_fail(first_try, "inner", LookupError)
+
+    assert isinstance(caught.value.__cause__, LookupError)
 
 
 def roll_back_and_fail(transaction: Transaction) -> None:

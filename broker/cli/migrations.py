@@ -18,8 +18,8 @@ from broker.cli.console import (
     progress_bars,
     say_json,
 )
-from broker.database_file import file_url
 from broker.schema import StepReport
+from broker.sqlite.database_file import file_url
 
 
 def upgrade(

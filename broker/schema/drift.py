@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, StaticPool, create_engine
 
-from broker.database_file import require_sqlite
 from broker.models import Base
 from broker.schema import versions
 from broker.schema.sql_text import (
@@ -24,6 +23,7 @@ from broker.schema.sql_text import (
     table_clauses,
     trigger_text,
 )
+from broker.sqlite.database_file import require_sqlite
 
 
 class Thing(NamedTuple):

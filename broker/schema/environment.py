@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 from alembic import context
 from sqlalchemy import Connection, MetaData
 
-from broker.database_file import file_exists
 from broker.errors import BrokerError, ConfigurationError, SchemaError
 from broker.schema import versions
 from broker.schema.drift import drift
@@ -20,6 +19,7 @@ from broker.schema.migrate import Call, call_of, database_url, transaction
 from broker.schema.revisions import BASE, require_revision
 from broker.schema.state import State, stamp, stamp_for_reading, state
 from broker.schema.steps import Run, StepReport
+from broker.sqlite.database_file import file_exists
 
 _LOOKING = {"check", "current", "edit", "history", "revision", "show"}  # they change nothing
 _COMPARING = {"check", "revision"}

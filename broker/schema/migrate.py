@@ -25,10 +25,10 @@ from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, NullPool
 from sqlalchemy.exc import SQLAlchemyError
 
-from broker.database_file import file_exists, file_of, file_url
-from broker.engine import IMMEDIATE, make_engine, translate, translate_commit
 from broker.errors import ConfigurationError, DatabaseUnavailable
 from broker.schema.steps import LOCK_TIMEOUT_MS, Progress, Run, StepReport
+from broker.sqlite.database_file import file_exists, file_of, file_url
+from broker.sqlite.engine import IMMEDIATE, make_engine, translate, translate_commit
 
 Target = str | URL | Engine
 

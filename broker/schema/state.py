@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from broker.database_file import require_sqlite
 from broker.errors import SchemaError
 from broker.schema import validate, versions
+from broker.sqlite.database_file import require_sqlite
 
 _SHARED_HINT = (
     "if an application has its tables here, say that the database is shared"

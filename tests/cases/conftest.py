@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from broker import Broker, configure_engine
-from broker.engine import make_engine
+from broker.sqlite.engine import make_engine
 from tests.support import Application, url_of
 
 HOOKED: dict[str, Callable[[str], Engine]] = {

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, NullPool
 
-from broker.engine import make_engine
+from broker.sqlite.engine import make_engine
 
 ROOT = Path(__file__).parent.parent.parent
 VECTORS = [

@@ -99,7 +99,7 @@ def test_b20_an_upgrade_works_from_the_wheel_alone_and_leaves_the_hosts_logging(
 
 def test_opening_a_database_at_head_does_not_import_alembic(tmp_path: Path) -> None:
     script = (
-        "import sys\nfrom broker import schema\nfrom broker.engine import make_engine\n"
+        "import sys\nfrom broker import schema\nfrom broker.sqlite.engine import make_engine\n"
         "engine = make_engine(sys.argv[1])\n"
         "with engine.connect() as connection:\n"
         "    found = schema.state(connection)\n"

@@ -9,13 +9,13 @@ from typing import TypeVar
 from sqlalchemy import URL
 
 from broker import forking
-from broker.engine import make_engine
 from broker.errors import ConfigurationError, StoreClosed
 from broker.options import Options
-from broker.reader import Reader
+from broker.sqlite.engine import make_engine
+from broker.sqlite.reader import Reader
+from broker.sqlite.write_queue import WriteQueue
+from broker.sqlite.writer import Writer
 from broker.transaction import Read, Write
-from broker.write_queue import WriteQueue
-from broker.writer import Writer
 
 T = TypeVar("T")
 

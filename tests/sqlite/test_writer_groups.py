@@ -23,7 +23,7 @@ from broker.errors import (
     RevisionConflict,
 )
 from broker.messages import CommitResult
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
 from broker.statements import Channel
 from broker.transaction import Transaction, Write
 from tests.failing_support import FAILING, acquiring, committing, good, prepared
@@ -39,6 +39,7 @@ from tests.group_support import (
     queue_of,
     ready,
 )
+from tests.sqlite.test_writer import VIOLATE_AT_COMMIT, refuse_rollback_to
 from tests.support import (
     ManualClock,
     acquire,
@@ -50,7 +51,6 @@ from tests.support import (
     raw,
     rows,
 )
-from tests.test_writer import VIOLATE_AT_COMMIT, refuse_rollback_to
 
 NONCE = "nonce"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from broker import Broker
 from broker.errors import InvalidRequest
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
+from broker.sqlite.write_queue import MOST_BEYOND_A_LIGHT_LEADER
 from broker.transaction import Write
-from broker.write_queue import MOST_BEYOND_A_LIGHT_LEADER
 from tests.group_support import actors, ask, assert_idle, control_statements, queue_of, together
 from tests.support import TTL_MS, is_write_locked
 

@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, Pool, create_engine, event, make_url
 from sqlalchemy import exc as sa_exc
 
-from broker.database_file import require_file
 from broker.errors import (
     ConfigurationError,
     DatabaseBusy,
@@ -21,8 +20,8 @@ from broker.errors import (
     DatabaseUnavailable,
     OutcomeUnknown,
 )
-
-BUSY_TIMEOUT_MS = 5_000
+from broker.options import BUSY_TIMEOUT_MS
+from broker.sqlite.database_file import require_file
 
 _BEGIN_MODE = "broker_begin"
 BEGINS = "broker_begins"  # in the info of a connection whose every transaction starts with BEGIN

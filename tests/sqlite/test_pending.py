@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from broker.errors import OutcomeUnknown, RevisionConflict, StaleLease
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
 from broker.transaction import Conflict, Spoilt, Transaction, Write
 from tests.group_support import PATIENCE, Caller, pending
 

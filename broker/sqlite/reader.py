@@ -12,8 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from broker import forking
 from broker.clock import LogicalClock
-from broker.corruption import as_ours
 from broker.options import Options
+from broker.sqlite.corruption import as_ours
 from broker.statements import Channel, Undecodable
 from broker.transaction import Read, Transaction
 

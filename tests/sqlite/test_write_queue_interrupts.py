@@ -15,7 +15,7 @@ from broker.errors import (
     OutcomeUnknown,
 )
 from broker.messages import Lease
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
 from broker.transaction import Transaction, Write
 from tests.group_support import (
     acquiring,

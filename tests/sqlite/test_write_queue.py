@@ -20,9 +20,9 @@ from broker.errors import (
     RevisionConflict,
 )
 from broker.messages import Lease
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
+from broker.sqlite.write_queue import MOST_BEYOND_A_LIGHT_LEADER, MOST_IN_A_GROUP
 from broker.transaction import Transaction, Write
-from broker.write_queue import MOST_BEYOND_A_LIGHT_LEADER, MOST_IN_A_GROUP
 from tests.group_support import (
     PATIENCE,
     Caller,
@@ -319,7 +319,7 @@ APPEND = """
 import json, sys
 from broker import Broker
 from broker.messages import Lease
-from tests.test_write_queue import append_together
+from tests.sqlite.test_write_queue import append_together
 with Broker.open(sys.argv[1]) as store:
     print("ready", flush=True)
     sys.stdin.readline()

@@ -18,14 +18,6 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from broker import IMMEDIATE, Broker, configure_engine
-from broker.engine import (
-    enable_wal,
-    make_engine,
-    primary_code,
-    refuse_autocommit_false,
-    translate,
-    translate_commit,
-)
 from broker.errors import (
     BrokerError,
     ConfigurationError,
@@ -34,6 +26,14 @@ from broker.errors import (
     DatabaseUnavailable,
     OutcomeUnknown,
     StaleLease,
+)
+from broker.sqlite.engine import (
+    enable_wal,
+    make_engine,
+    primary_code,
+    refuse_autocommit_false,
+    translate,
+    translate_commit,
 )
 from tests.support import (
     finish,
@@ -179,7 +179,7 @@ def test_a_database_that_keeps_its_journal_mode_is_refused() -> None:
 
 OPEN_IN_WAL = """
 import sys
-from broker.engine import make_engine
+from broker.sqlite.engine import make_engine
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(5):

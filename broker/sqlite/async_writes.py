@@ -18,9 +18,9 @@ from time import monotonic, sleep
 from typing import Any, ParamSpec, TypeVar
 
 from broker.errors import StoreClosed
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
+from broker.sqlite.write_queue import MOST_IN_A_GROUP, WriteQueue, kept_busy
 from broker.transaction import Write
-from broker.write_queue import MOST_IN_A_GROUP, WriteQueue, kept_busy
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 from broker.clock import LogicalClock
 from broker.errors import DatabaseBusy, StoreClosed
 from broker.options import Options
-from broker.pending import Pending
+from broker.sqlite.pending import Pending
+from broker.sqlite.writer import Writer
 from broker.transaction import Write
-from broker.writer import Writer
 
 T = TypeVar("T")
 

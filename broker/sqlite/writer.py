@@ -13,11 +13,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from broker import forking
 from broker.clock import LogicalClock
-from broker.corruption import as_ours
-from broker.engine import in_transaction, translate_commit
 from broker.errors import CorruptRow, DatabaseBusy, Refusal
 from broker.options import Options
-from broker.pending import Pending
+from broker.sqlite.corruption import as_ours
+from broker.sqlite.engine import in_transaction, translate_commit
+from broker.sqlite.pending import Pending
 from broker.statements import Channel, Undecodable
 from broker.transaction import Batch, Spoilt, Transaction
 

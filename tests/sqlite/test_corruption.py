@@ -11,8 +11,8 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from broker import Broker, UnitOfWork, configure_engine
-from broker.corruption import as_ours
 from broker.errors import CorruptRow, DatabaseError
+from broker.sqlite.corruption import as_ours
 from broker.statements import Channel, Undecodable
 from tests.support import (
     TTL_MS,

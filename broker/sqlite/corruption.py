@@ -10,9 +10,9 @@ import sqlite3
 from sqlalchemy import LargeBinary, Text, cast, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from broker.engine import translate
 from broker.errors import CorruptRow, DatabaseError
 from broker.models import Base
+from broker.sqlite.engine import translate
 from broker.statements import Channel, Statement, Undecodable
 
 

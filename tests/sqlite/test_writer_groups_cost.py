@@ -25,6 +25,7 @@ from tests.group_support import (
     ready,
     together,
 )
+from tests.sqlite.test_writer import VIOLATE_AT_COMMIT
 from tests.support import (
     ManualClock,
     acquire,
@@ -33,7 +34,6 @@ from tests.support import (
     outbox_message,
     raw,
 )
-from tests.test_writer import VIOLATE_AT_COMMIT
 
 
 def traced(store: Broker, work: Callable[[], object]) -> list[str]:
