@@ -13,6 +13,7 @@ from broker.runtime_events import READ_MODEL_EVENT_TYPE
 
 BUSY_TIMEOUT_MS = 5_000
 MAX_RECEIPT_CAPACITY = 65_536
+MAX_SCHEMA_BYTES = 63  # a longer name is cut off by the server
 
 
 def random_nonce() -> str:
@@ -31,6 +32,11 @@ class Options:
     others; at most `queue_capacity` of this process wait, and one more is turned away at once.
     `page_max_bytes` and `read_model_max_bytes` are the byte budgets of pages,
     `read_model_event_type` what the read model is made of.
+
+    For PostgreSQL alone: `schema` is the namespace that holds the store, None the first one of the
+    connection's search path. Up to `pool_size` connections are kept, and so many operations run side
+    by side. `transaction_pooler` says that a pooler hands a connection on after each transaction, so
+    that nothing may be left in a session: no prepared statements, no settings.
     """
 
     wall_clock: Callable[[], int] | None = None
@@ -42,11 +48,15 @@ class Options:
     page_max_bytes: int = 1_024 * 1_024 - 4 * 1_024
     read_model_max_bytes: int = 512 * 1_024
     read_model_event_type: str = READ_MODEL_EVENT_TYPE
+    schema: str | None = None
+    pool_size: int = 10
+    transaction_pooler: bool = False
 
     def __post_init__(self) -> None:
         _require("receipt_capacity", self.receipt_capacity, 1, MAX_RECEIPT_CAPACITY)
         _require("busy_timeout_ms", self.busy_timeout_ms, 0, 2**31 - 1)
         _require("queue_capacity", self.queue_capacity, 1, 2**31 - 1)
+        _require("pool_size", self.pool_size, 1, 2**15)
         _require("page_max_bytes", self.page_max_bytes, 1, 2**31 - 1)
         _require("read_model_max_bytes", self.read_model_max_bytes, 1, 2**31 - 1)
         _require_callable("nonce", self.nonce)
@@ -54,6 +64,12 @@ class Options:
             _require_callable("wall_clock", self.wall_clock)
         if self.monotonic_clock is not None:
             _require_callable("monotonic_clock", self.monotonic_clock)
+        if self.schema is not None and not _is_schema(self.schema):
+            raise ConfigurationError(
+                "schema must be the name of a PostgreSQL schema: 1 to 63 bytes, without NUL"
+            )
+        if type(self.transaction_pooler) is not bool:
+            raise ConfigurationError("transaction_pooler must be True or False")
         if not is_id(self.read_model_event_type):
             raise ConfigurationError("read_model_event_type must be the type of an event")
 
@@ -62,6 +78,10 @@ class Options:
         standing_still = self.monotonic_clock is None and self.wall_clock is not None
         monotonic = _no_time if standing_still else self.monotonic_clock or monotonic_clock
         return LogicalClock(self.wall_clock or wall_clock, monotonic)
+
+
+def _is_schema(name: object) -> bool:
+    return isinstance(name, str) and is_id(name) and len(name.encode()) <= MAX_SCHEMA_BYTES
 
 
 def _no_time() -> float:
