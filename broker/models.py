@@ -6,12 +6,11 @@ version 3 does not know come with later Alembic revisions.
 
 Reading, joining and relating these entities is for everyone. Writing them is the broker's alone: it
 keeps leases fenced, revisions gapless and messages idempotent. What a trigger can forbid to all
-clients, whatever their pragmas, it forbids: see `GUARDS`.
+clients, whatever their pragmas, it forbids: see `broker.guards`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from sqlalchemy import (
@@ -22,7 +21,6 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
-    Table,
     Text,
     UniqueConstraint,
     event,
@@ -30,7 +28,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from broker.clock import MAX_SAFE_INTEGER
+from broker.guards import GUARDS
+from broker.postgresql.tables import attach, attach_to_events
 from broker.runtime_events import DOMAIN_EVENT
 
 # SQLite's STRICT tables know INTEGER and TEXT; PostgreSQL needs the wide name.
@@ -186,7 +185,8 @@ class Event(Base):
     causation_id: Mapped[OptionalId]
     trace_id: Mapped[OptionalId]
 
-    # SQLite's own rowid: a `system` column is queried and fetched, but never created or migrated.
+    # SQLite's own rowid, and on PostgreSQL a column that is made after the table: a `system` column is
+    # queried and fetched, but never created or migrated.
     cursor: Mapped[int] = mapped_column("rowid", Int64, FetchedValue(), system=True)
 
     stream: Mapped[Stream] = relationship(back_populates="events")
@@ -248,153 +248,20 @@ class Projection(Base):
     stream: Mapped[Stream] = relationship(back_populates="projections")
 
 
-# --- Guards -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A trigger that refuses a change, for each backend that needs it.
-
-    `event` is as in CREATE TRIGGER; `sqlite` and `postgresql` are conditions on OLD and NEW, ""
-    for none and None where that backend gets no such trigger.
-    """
-
-    name: str
-    table: str
-    event: str
-    message: str
-    sqlite: str | None
-    postgresql: str | None
-
-    def ddl(self, dialect: str) -> list[str]:
-        """The statements that create it; empty where it is not needed."""
-        if dialect == "sqlite" and self.sqlite is not None:
-            return [self._sqlite_trigger(f" WHEN {self.sqlite}" if self.sqlite else "")]
-        if dialect == "postgresql" and self.postgresql is not None:
-            return [self._function(), self._trigger(self.postgresql)]
-        return []
-
-    def _sqlite_trigger(self, when: str) -> str:
-        return (
-            f"CREATE TRIGGER {self.name} {self.event} ON {self.table}{when}"
-            f" BEGIN SELECT RAISE(ABORT, '{self.message}'); END"
-        )
-
-    def _function(self) -> str:
-        return (
-            f"CREATE OR REPLACE FUNCTION {self.name}() RETURNS trigger LANGUAGE plpgsql AS $guard$"
-            f" BEGIN RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation',"
-            f" MESSAGE = '{self.message}'; END $guard$"
-        )
-
-    def _trigger(self, condition: str) -> str:
-        scope = "STATEMENT" if self.event.endswith("TRUNCATE") else "ROW"
-        when = f" WHEN ({condition})" if condition else ""
-        return (
-            f"CREATE TRIGGER {self.name} {self.event} ON {self.table} FOR EACH {scope}{when}"
-            f" EXECUTE FUNCTION {self.name}()"
-        )
-
-
-_OWNER_IS_FIXED = "runtime broker stream workspace ownership is immutable"
-_STREAM_STAYS = "runtime broker streams are permanent"
-_EVENT_STAYS = "runtime broker events are append-only"
-_NOT_SAFE = f"NEW.rowid NOT BETWEEN 1 AND {MAX_SAFE_INTEGER}"
-
-# INSERT OR REPLACE deletes what it replaces without asking a DELETE trigger, unless the client has
-# switched on recursive_triggers: so inserting over an existing row is refused before it happens.
-# There NEW.rowid is -1 if the statement names none, and no row may ever have such a rowid. Nor one
-# beyond the safe integers: it is a cursor, which JSON has to carry, and others must follow.
-GUARDS = (
-    Guard(
-        name="streams_workspace_immutable",
-        table="streams",
-        event="BEFORE UPDATE OF workspace_id",
-        message=_OWNER_IS_FIXED,
-        sqlite="OLD.workspace_id IS NOT NULL AND OLD.workspace_id IS NOT NEW.workspace_id",
-        postgresql=(
-            "OLD.workspace_id IS NOT NULL AND OLD.workspace_id IS DISTINCT FROM NEW.workspace_id"
-        ),
-    ),
-    Guard(
-        name="streams_identity_immutable",
-        table="streams",
-        event="BEFORE UPDATE",
-        message=_STREAM_STAYS,
-        sqlite="OLD.stream_id IS NOT NEW.stream_id OR OLD.rowid IS NOT NEW.rowid",
-        postgresql="OLD.stream_id IS DISTINCT FROM NEW.stream_id",
-    ),
-    Guard("streams_no_delete", "streams", "BEFORE DELETE", _STREAM_STAYS, "", ""),
-    Guard("streams_no_truncate", "streams", "BEFORE TRUNCATE", _STREAM_STAYS, None, ""),
-    Guard(
-        name="streams_no_replace",
-        table="streams",
-        event="BEFORE INSERT",
-        message=_STREAM_STAYS,
-        sqlite=(
-            "EXISTS (SELECT 1 FROM streams WHERE stream_id = NEW.stream_id)"
-            " OR NEW.rowid > 0 AND EXISTS (SELECT 1 FROM streams WHERE rowid = NEW.rowid)"
-        ),
-        postgresql=None,
-    ),
-    Guard(
-        name="streams_rowid_positive",
-        table="streams",
-        event="AFTER INSERT",
-        message="runtime broker streams have rowids from 1 to 2^53 - 1",
-        sqlite=_NOT_SAFE,
-        postgresql=None,
-    ),
-    Guard("events_no_update", "events", "BEFORE UPDATE", _EVENT_STAYS, "", ""),
-    Guard("events_no_delete", "events", "BEFORE DELETE", _EVENT_STAYS, "", ""),
-    Guard("events_no_truncate", "events", "BEFORE TRUNCATE", _EVENT_STAYS, None, ""),
-    Guard(
-        name="events_no_replace",
-        table="events",
-        event="BEFORE INSERT",
-        message=_EVENT_STAYS,
-        sqlite=(
-            "EXISTS (SELECT 1 FROM events WHERE event_id = NEW.event_id)"
-            " OR EXISTS (SELECT 1 FROM events"
-            " WHERE stream_id = NEW.stream_id AND revision = NEW.revision)"
-            " OR NEW.rowid > 0 AND EXISTS (SELECT 1 FROM events WHERE rowid = NEW.rowid)"
-        ),
-        postgresql=None,
-    ),
-    Guard(
-        name="events_rowid_positive",
-        table="events",
-        event="AFTER INSERT",
-        message="runtime broker events have rowids from 1 to 2^53 - 1",
-        sqlite=_NOT_SAFE,
-        postgresql=None,
-    ),
-)
-
-
-def _attach(table: Table, dialect: str, statement: str, when: str = "after_create") -> None:
-    ddl: DDL = DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # it has no hints; it formats its text with %
-    event.listen(table, when, ddl.execute_if(dialect=dialect))
+# --- What CREATE TABLE does not say ---------------------------------------------------------
 
 
 def _attach_guards() -> None:
     for guard in GUARDS:
         table = Base.metadata.tables[guard.table]
-        for dialect in ("sqlite", "postgresql"):
-            for statement in guard.ddl(dialect):
-                _attach(table, dialect, statement)
+        for statement in guard.ddl("sqlite"):
+            ddl: DDL = DDL(statement.replace("%", "%%"))  # type: ignore[no-untyped-call]  # it has no hints; it formats its text with %
+            event.listen(table, "after_create", ddl.execute_if(dialect="sqlite"))
+        for statement in guard.ddl("postgresql"):
+            attach(table, statement)
         if guard.postgresql is not None:  # a function outlives the table of its trigger
-            dropping = f"DROP FUNCTION IF EXISTS {guard.name}()"
-            _attach(table, "postgresql", dropping, "after_drop")
+            attach(table, f"DROP FUNCTION IF EXISTS {{schema}}{guard.name}()", "after_drop")
 
 
-def _attach_cursor() -> None:
-    """PostgreSQL has no rowid of its own; there the cursor is a real column."""
-    events = Base.metadata.tables["events"]
-    column = "ALTER TABLE events ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY"
-    _attach(events, "postgresql", column)
-    _attach(events, "postgresql", "CREATE UNIQUE INDEX events_rowid_uq ON events (rowid)")
-
-
+attach_to_events(Base.metadata.tables["events"])
 _attach_guards()
-_attach_cursor()
