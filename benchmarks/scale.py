@@ -12,7 +12,9 @@ class Scale:
     `rounds` times `block` is how often a short operation is measured. `callers` threads and `tasks`
     tasks do `burst` commits each, or about as many in all, `burst_rounds` times. `small` and `large` are the
     numbers of the commits that growth compares, `journals` the events of the databases that are
-    opened, migrated and checked; `curve_callers` and `curve_sizes` the points of the plots.
+    opened, migrated and checked; `curve_callers` and `curve_sizes` the points of the plots. On
+    PostgreSQL `processes` do `process_burst` commits each, `process_rounds` times, and growth
+    compares the two numbers of `stored` events.
     """
 
     rounds: int
@@ -33,6 +35,10 @@ class Scale:
     openings: int
     curve_callers: tuple[int, ...]
     curve_sizes: tuple[int, ...]
+    processes: int
+    process_burst: int
+    process_rounds: int
+    stored: tuple[int, int]
 
 
 QUICK = Scale(
@@ -54,6 +60,10 @@ QUICK = Scale(
     openings=2,
     curve_callers=(1, 4, 32),
     curve_sizes=(1_000, 10_000, 50_000),
+    processes=16,
+    process_burst=8,
+    process_rounds=3,
+    stored=(1_000, 20_000),
 )
 
 FULL = Scale(
@@ -75,6 +85,10 @@ FULL = Scale(
     openings=9,
     curve_callers=(1, 2, 4, 8, 16, 32, 64),
     curve_sizes=(1_000, 10_000, 50_000, 200_000),
+    processes=16,
+    process_burst=25,
+    process_rounds=11,
+    stored=(10_000, 1_000_000),
 )
 
 TINY = Scale(
@@ -96,4 +110,8 @@ TINY = Scale(
     openings=1,
     curve_callers=(1, 2),
     curve_sizes=(10, 40),
+    processes=3,
+    process_burst=2,
+    process_rounds=2,
+    stored=(10, 40),
 )
