@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -28,11 +30,16 @@ _UNITS: dict[Unit, str] = {"us": "µs", "ms": "ms", "per_s": "/s", "mib": "MiB"}
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; under 45 s.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    postgresql: Annotated[
+        bool, typer.Option("--postgresql", help="Measure the store on PostgreSQL only.")
+    ] = False,
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Measure and draw the plots only, into here.")
     ] = None,
 ) -> None:
-    """Measure the store against plain sqlite3; without --quick, against its peers too.
+    """Measure the store against plain sqlite3; without --quick, against its peers and on PostgreSQL too.
+
+    The server is that of BROKER_TEST_POSTGRES_URL, whose role must be a superuser, or one of its own.
 
     Exit code 0 also when a target is missed, for machines are noisy; 1 when a check of consistency
     fails, for then the figures mean nothing.
@@ -43,7 +50,7 @@ def main(
         _draw(scale, plots)
         return
     try:
-        report = _run(scale)
+        report = _run_on_postgresql(scale) if postgresql else _run(scale)
     except Inconsistent as fault:
         Console(stderr=True, highlight=False).print(
             f"[red]inconsistent:[/] {fault}", soft_wrap=True
@@ -67,6 +74,15 @@ def _draw(scale: Scale, results: Path) -> None:
 
 
 def _run(scale: Scale) -> suite.Report:
+    report = _with_progress(partial(suite.run, scale, with_peers=scale is FULL))
+    return report.joined(_run_on_postgresql(scale)) if scale is FULL else report
+
+
+def _run_on_postgresql(scale: Scale) -> suite.Report:
+    return _with_progress(partial(suite.run_on_postgresql, scale))
+
+
+def _with_progress(run: Callable[..., suite.Report]) -> suite.Report:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(
@@ -78,12 +94,13 @@ def _run(scale: Scale) -> suite.Report:
         def progress(step: str, steps: int) -> None:
             bar.update(task, description=step, total=steps, completed=next(done))
 
-        return suite.run(scale, progress, with_peers=scale is FULL)
+        return run(progress=progress)
 
 
 def _print(report: suite.Report, seconds: float) -> None:
     console = Console(highlight=False)
-    console.print(_table(report.figures))
+    for title, figures in _tables(report.figures):
+        console.print(_table(title, figures))
     for note in report.notes:
         console.print(note)
     for check in report.checks:
@@ -93,8 +110,17 @@ def _print(report: suite.Report, seconds: float) -> None:
     console.print(f"measured in {seconds:.0f} s; medians, of both sides in the same rounds")
 
 
-def _table(figures: list[Figure]) -> Table:
-    table = Table("scenario", title="broker against plain sqlite3")
+def _tables(figures: list[Figure]) -> Iterator[tuple[str, list[Figure]]]:
+    on_server = [figure for figure in figures if figure.name.startswith("pg_")]
+    on_file = [figure for figure in figures if figure not in on_server]
+    if on_file:
+        yield "broker against plain sqlite3", on_file
+    if on_server:
+        yield "broker on PostgreSQL", on_server
+
+
+def _table(title: str, figures: list[Figure]) -> Table:
+    table = Table("scenario", title=title)
     for heading in ("broker", "floor or base", "ratio", "target", ""):
         table.add_column(heading, justify="right", no_wrap=True)
     for figure in figures:

@@ -13,7 +13,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks import callers, commits, curves, fidelity, growth, leases, opening, peers, reads
+from benchmarks import (
+    callers,
+    commits,
+    curves,
+    fidelity,
+    growth,
+    leases,
+    opening,
+    peers,
+    postgresql_server,
+    reads,
+)
 from benchmarks.measure import Figure
 from benchmarks.scale import Scale
 
@@ -54,6 +65,12 @@ class Report:
         """The figures that miss their target."""
         return [figure for figure in self.figures if figure.met is False]
 
+    def joined(self, other: Report) -> Report:
+        """Both in one."""
+        return Report(
+            self.checks + other.checks, self.figures + other.figures, self.notes + other.notes
+        )
+
     def to_json(self) -> dict[str, Any]:
         return {
             "versions": versions(),
@@ -86,6 +103,29 @@ def run(
         with _folder() as folder:
             figures.extend(scenario(scale, folder, rng))
     return Report(checks, figures, peers.notes() if with_peers else [])
+
+
+def run_on_postgresql(
+    scale: Scale, progress: Progress = lambda _step, _steps: None, *, seed: int = 1
+) -> Report:
+    """Measure the store on PostgreSQL; without a server, a note that says how to get one."""
+    try:
+        with postgresql_server.server() as server:
+            return _run_on_server(scale, progress, server, random.Random(seed))
+    except postgresql_server.NoServer as fault:
+        return Report([], [], [f"PostgreSQL: skipped; {fault}"])
+
+
+def _run_on_server(scale: Scale, progress: Progress, server: str, rng: random.Random) -> Report:
+    from benchmarks import postgresql  # needs the driver, which the store's users may not have
+
+    figures: list[Figure] = []
+    for title, scenario in postgresql.SCENARIOS.items():
+        progress(title, len(postgresql.SCENARIOS))
+        postgresql_server.checkpoint(server)
+        figures.extend(scenario(scale, server, rng))
+    version = postgresql_server.version(server)
+    return Report([], figures, [f"PostgreSQL: {version}, flushing; all on one machine"])
 
 
 def draw(scale: Scale, results: Path, seed: int = 1) -> list[Path]:
