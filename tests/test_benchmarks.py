@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
-from benchmarks import fidelity, suite
+from benchmarks import fidelity, postgresql_server, suite
 from benchmarks.measure import Figure
 from benchmarks.scale import FULL, QUICK, TINY
 
@@ -91,6 +91,8 @@ def test_targets_are_those_that_were_set(report: suite.Report) -> None:
     assert QUICK.tasks == FULL.tasks == 200
     assert QUICK.small == FULL.small == 1_000
     assert QUICK.bulk_events == FULL.bulk_events == 1_000
+    assert QUICK.processes == FULL.processes == 16
+    assert FULL.stored == (10_000, 1_000_000)
 
 
 def test_json_is_one_document_with_units_in_its_names(
@@ -141,3 +143,25 @@ def test_an_inconsistency_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatc
     result = CliRunner().invoke(command.app, ["--quick"])
     assert result.exit_code == 1
     assert "rows differ" in result.stderr
+
+
+# ------------------------------------------------------------------------------------ PostgreSQL
+
+
+def test_without_a_server_a_note_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(postgresql_server.URL_VARIABLE, raising=False)
+    monkeypatch.setattr("tests.postgres_server.find_binaries", lambda: None)
+    result = CliRunner().invoke(command.app, ["--postgresql"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "PostgreSQL: skipped; no PostgreSQL to test with: set BROKER_TEST_POSTGRES_URL" in (
+        result.stdout.replace("\n", " ")
+    )
+
+
+def test_figures_of_postgresql_have_a_table_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_file = Figure("commit", "one commit", "us", 120.0, 100.0, 1.5)
+    on_server = Figure("pg_commit", "one commit", "us", 2.0, 1.0)
+    printed = invoke(
+        monkeypatch, suite.Report([], [on_file], []).joined(suite.Report([], [on_server], []))
+    )
+    assert printed.index("broker against plain sqlite3") < printed.index("broker on PostgreSQL")
