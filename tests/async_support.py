@@ -7,7 +7,6 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -17,7 +16,8 @@ from broker import AsyncBroker
 from broker.messages import Lease
 from broker.sqlite.pending import Pending
 from tests import support
-from tests.support import TTL_MS, ManualClock, acquire, url_of
+from tests.places import Place, url_of
+from tests.support import TTL_MS, ManualClock, acquire
 
 T = TypeVar("T")
 
@@ -43,12 +43,12 @@ def on_a_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def with_store(
-    path: Path, clock: ManualClock, work: Callable[[AsyncBroker], Awaitable[T]], **options: Any
+    place: Place, clock: ManualClock, work: Callable[[AsyncBroker], Awaitable[T]], **options: Any
 ) -> T:
     """Do something with a store on the test's clock."""
 
     async def run() -> T:
-        async with await AsyncBroker.open(url_of(path), options=clock.options(**options)) as store:
+        async with await AsyncBroker.open(url_of(place), options=clock.options(**options)) as store:
             return await work(store)
 
     return on_a_loop(run)

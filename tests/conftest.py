@@ -1,4 +1,9 @@
-"""Fixtures: a real database file, a clock that the test moves, a store on both."""
+"""Fixtures: a real database, a clock that the test moves, a store on both.
+
+A test that asks for `place`, or for a store or an engine on it, runs on every backend. One that asks
+for `path`, the place as a file, is about SQLite alone, and so are those in `tests/sqlite`; those in
+`tests/postgresql` are about PostgreSQL. BROKER_TEST_BACKENDS says which to run at all.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,19 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, Pool, create_engine, event
 
 from broker import Broker, UnitOfWork
-from tests.support import ENGINES, Application, ManualClock, UnitOn, open_store, url_of
+from tests.places import BACKENDS, Databases, Place, PlaceOn, backend_of, url_of
+from tests.postgres_server import HOW_TO_GET_IT, URL_VARIABLE, Keeper, find_binaries
+from tests.support import ENGINES, NESTING, Application, ManualClock, UnitOn, open_store
 
 # Tests commit thousands of times, and on a disk each waits for a flush, which no test can see.
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes folders of its own there
@@ -30,6 +39,70 @@ if "TMPDIR" not in os.environ and _has_room_in_memory():
     tempfile.tempdir = None  # to be looked up again
 
 
+# ------------------------------------------------------------------------------------- backends
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test on a place runs on each backend, and one on an engine with each kind of engine."""
+    if "backend" not in metafunc.fixturenames:
+        return
+    backends = _backends(metafunc)
+    for name, engines in {"engine": ENGINES, "nesting": NESTING}.items():
+        if name in metafunc.fixturenames:
+            kinds = [(each, kind) for each in backends for kind in engines[each]]
+            metafunc.parametrize(("backend", name), kinds, indirect=True)
+            return
+    metafunc.parametrize("backend", backends, indirect=True)
+
+
+def _backends(metafunc: pytest.Metafunc) -> Sequence[str]:
+    _, folder, *_ = metafunc.module.__name__.split(".")
+    if folder in {"sqlite", "postgresql"}:
+        return [folder]
+    return ["sqlite"] if "path" in metafunc.fixturenames else BACKENDS
+
+
+_kept: list[Keeper] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes that run tests side by side share one server, so it is there before them."""
+    if "postgresql" in BACKENDS and getattr(config.option, "dist", "no") != "no":
+        _start_server()
+
+
+def pytest_unconfigure() -> None:
+    """Stop the server if it is ours."""
+    while _kept:
+        _kept.pop().end()
+        del os.environ[URL_VARIABLE]
+
+
+def _start_server() -> None:
+    if URL_VARIABLE not in os.environ and find_binaries() is not None:
+        _kept.append(Keeper.start())
+        os.environ[URL_VARIABLE] = _kept[-1].url
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> str:
+    """A PostgreSQL server, by a URL of a superuser; the tests skip where there is none to be had."""
+    _start_server()
+    if URL_VARIABLE in os.environ:
+        return os.environ[URL_VARIABLE]
+    if "CI" in os.environ:
+        pytest.fail(HOW_TO_GET_IT)
+    pytest.skip(HOW_TO_GET_IT)
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_url: str) -> Iterator[Databases]:
+    """Makes databases on the server, which are to be dropped."""
+    databases = Databases(postgres_url)
+    yield databases
+    databases.close()
+
+
 @pytest.fixture(autouse=True)
 def _pooled_connections_are_closed() -> Iterator[None]:
     """Close what the engines of a test have left open, for Python 3.13 warns of it."""
@@ -42,14 +115,59 @@ def _pooled_connections_are_closed() -> Iterator[None]:
     yield
     event.remove(Pool, "connect", remember)
     for connection in made:
-        if isinstance(connection, sqlite3.Connection):  # an async driver's closes by itself
-            connection.close()
+        if isinstance(connection, (sqlite3.Connection, psycopg.Connection)):
+            connection.close()  # an async driver's closes by itself
+
+
+# --------------------------------------------------------------------------------------- places
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the test's database is, or will be."""
+    """Where the test's database is, or will be, as a file of SQLite's."""
     return tmp_path / "broker.db"
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> str:
+    """`sqlite` or `postgresql`."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def place_on(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PlaceOn:
+    """Makes a new place on a backend, for as long as a `with` lasts."""
+
+    @contextmanager
+    def make(backend: str) -> Iterator[Place]:
+        if backend == "sqlite":
+            yield tmp_path_factory.mktemp("place") / "broker.db"
+            return
+        databases: Databases = request.getfixturevalue("postgres_databases")
+        with databases.one(empty=backend.startswith("empty")) as made:
+            yield made
+
+    return make
+
+
+@pytest.fixture
+def place(backend: str, tmp_path: Path, place_on: PlaceOn) -> Iterator[Place]:
+    """Where the test's store is or will be, on each backend; in the file `path` on SQLite."""
+    if backend == "sqlite":
+        yield tmp_path / "broker.db"
+        return
+    with place_on(backend) as made:
+        yield made
+
+
+@pytest.fixture
+def empty_place(backend: str, tmp_path: Path, place_on: PlaceOn) -> Iterator[Place]:
+    """A place in which nothing is, not even the store's tables."""
+    if backend == "sqlite":
+        yield tmp_path / "empty.db"
+        return
+    with place_on("empty postgresql") as made:
+        yield made
 
 
 @pytest.fixture
@@ -59,34 +177,42 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(path: Path, clock: ManualClock) -> Iterator[Broker]:
+def store(place: Place, clock: ManualClock) -> Iterator[Broker]:
     """An empty store."""
-    with open_store(path, clock) as opened:
+    with open_store(place, clock) as opened:
         yield opened
 
 
 @pytest.fixture
-def database(path: Path, clock: ManualClock) -> Path:
+def database(place: Place, clock: ManualClock) -> Place:
     """A database with the store's tables and the application's."""
-    open_store(path, clock).close()
-    engine = create_engine(url_of(path))
+    open_store(place, clock).close()
+    engine = create_engine(url_of(place))
     Application.metadata.create_all(engine)
     engine.dispose()
-    return path
+    return place
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest, database: Path) -> Iterator[Engine]:
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, database: Place) -> Iterator[Engine]:
     """The application's engine, of every kind."""
-    made = ENGINES[request.param](url_of(database))
+    made = ENGINES[backend_of(database)][request.param](url_of(database))
     yield made
     made.dispose()
 
 
 @pytest.fixture
-def configured(database: Path) -> Iterator[Engine]:
+def nesting(request: pytest.FixtureRequest, database: Place) -> Iterator[Engine]:
+    """The application's engine, of each kind on which savepoints nest."""
+    made = NESTING[backend_of(database)][request.param](url_of(database))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def configured(database: Place) -> Iterator[Engine]:
     """The application's engine, deferred."""
-    made = ENGINES["configured"](url_of(database))
+    made = ENGINES[backend_of(database)]["configured"](url_of(database))
     yield made
     made.dispose()
 

@@ -23,14 +23,8 @@ from tests.group_support import (
     queue_of,
 )
 from tests.journal_support import projection
-from tests.support import (
-    TTL_MS,
-    acquire,
-    commit_request,
-    event,
-    outbox_message,
-    raw,
-)
+from tests.places import raw
+from tests.support import TTL_MS, acquire, commit_request, event, outbox_message
 
 
 def committing(

@@ -19,7 +19,8 @@ from broker.sqlite.pending import Pending
 from broker.sqlite.write_queue import WriteQueue
 from broker.statements import Channel
 from broker.transaction import Write
-from tests.support import TTL_MS, acquire, is_write_locked, rows
+from tests.places import rows
+from tests.support import TTL_MS, acquire, is_write_locked
 
 T = TypeVar("T")
 

@@ -6,10 +6,8 @@ from typing import Any
 
 from broker import Broker
 from broker.messages import Lease
-from tests.support import (
-    TTL_MS,
-    credential,
-)
+from tests.places import Place, PostgresPlace
+from tests.support import TTL_MS, credential
 
 
 def takeover(store: Broker, actor: str, stream: str = "stream", **others: Any) -> Lease:
@@ -26,6 +24,12 @@ def get(store: Broker, actor: str) -> Lease | None:
     return store.get_lease({"actorId": actor})
 
 
-def lineage(stream: str) -> str:
+def lineage(place: Place, stream: str) -> str:
     """The actor id of the row that keeps a stream's epoch when its actor has moved on."""
-    return "\0runtime-broker-lineage:" + stream.encode().hex().upper()
+    return nobody(place, "lineage:") + stream.encode().hex().upper()
+
+
+def nobody(place: Place, which: str) -> str:
+    """The beginning of an id that no client can have; PostgreSQL's texts hold no NUL."""
+    first = "\1" if isinstance(place, PostgresPlace) else "\0"
+    return f"{first}runtime-broker-{which}"

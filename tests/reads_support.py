@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from broker import Broker
 from broker.messages import Result
-from tests.support import (
-    acquire,
-    commit_request,
-    event,
-    raw,
-    runtime_event,
-)
+from tests.places import Place, client
+from tests.support import acquire, commit_request, event, runtime_event
 
 MODEL = "teammate.runtime-read-model.frame.v2"
 
@@ -38,10 +32,10 @@ def frame(event_id: str, stream: str, workspace: str = "ws", **others: Any) -> d
 
 
 def store_raw_event(
-    path: Path, event_id: str, payload: str | bytes, revision: int = 2, stream: str = "stream"
+    place: Place, event_id: str, payload: str | bytes, revision: int = 2, stream: str = "stream"
 ) -> None:
-    """As another program would: `payload` in bytes may be no UTF-8."""
-    with raw(path) as other:
+    """As another program would: `payload` in bytes may be no UTF-8, on SQLite."""
+    with client(place) as other:
         other.execute(
             "INSERT INTO events (event_id, message_id, stream_id, revision, event_type,"
             " payload_json, producer_epoch, occurred_at)"

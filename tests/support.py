@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,11 @@ from broker.messages import (
 )
 from broker.operations import Operations
 from broker.statements import Channel, Statement
+from tests.places import Place, PostgresPlace
+from tests.places import contents as contents  # for those who ask here
+from tests.places import raw as raw
+from tests.places import rows as rows
+from tests.places import url_of as url_of
 
 TTL_MS = 60_000
 
@@ -69,11 +74,6 @@ class ManualClock:
             monotonic_clock=lambda: self.monotonic_ms,
             **others,
         )
-
-
-def url_of(path: Path) -> str:
-    """The URL of a database file."""
-    return f"sqlite:///{path}"
 
 
 def acquire(store: Any, actor: str = "actor", stream: str = "stream", **others: Any) -> Lease:
@@ -126,22 +126,9 @@ def runtime_event(stream_id: str, workspace_id: str, **others: Any) -> dict[str,
     } | others
 
 
-@contextmanager
-def raw(path: Path) -> Iterator[sqlite3.Connection]:
-    """A plain connection of another client, with none of the broker's settings."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        yield connection
-
-
-def rows(path: Path, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    """What another client reads from the file."""
-    with raw(path) as connection:
-        return connection.execute(query, parameters).fetchall()
-
-
-def open_store(path: Path, clock: ManualClock, **others: Any) -> Broker:
-    """A store on a file, on the test's clock."""
-    return Broker.open(url_of(path), options=clock.options(**others))
+def open_store(place: Place, clock: ManualClock, **others: Any) -> Broker:
+    """A store at a place, on the test's clock."""
+    return Broker.open(url_of(place), options=clock.options(**others))
 
 
 def credential(lease: Lease) -> dict[str, Any]:
@@ -160,24 +147,10 @@ def page_request(lease: Lease, **others: Any) -> dict[str, Any]:
     } | others
 
 
-def floor(path: Path) -> str:
+def floor(place: Place) -> str:
     """The clock floor as another client reads it."""
-    ((value,),) = rows(path, "SELECT value FROM metadata WHERE key = 'logical_time_floor'")
+    ((value,),) = rows(place, "SELECT value FROM metadata WHERE key = 'logical_time_floor'")
     return str(value)
-
-
-def contents(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of all tables but the clock floor, as another client reads them."""
-    with raw(path) as connection:
-        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        return {
-            name: [
-                row
-                for row in connection.execute(f"SELECT rowid, * FROM {name} ORDER BY rowid")
-                if row[1] != "logical_time_floor"
-            ]
-            for (name,) in names
-        }
 
 
 @contextmanager
@@ -194,6 +167,12 @@ def expect_refusal(kind: type[BrokerError], **details: Any) -> Iterator[None]:
 ROOT = Path(__file__).parent.parent
 
 
+WRITING = """
+SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+AND (backend_xid IS NOT NULL OR pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory'))
+"""
+
+
 @contextmanager
 def write_locked(path: Path) -> Iterator[None]:
     """Another client is in the middle of a write."""
@@ -203,9 +182,11 @@ def write_locked(path: Path) -> Iterator[None]:
         connection.execute("ROLLBACK")
 
 
-def is_write_locked(path: Path) -> bool:
-    """Whether somebody holds the write lock at this moment."""
-    with raw(path) as connection:
+def is_write_locked(place: Place) -> bool:
+    """Whether somebody is in the middle of a write at this moment."""
+    if isinstance(place, PostgresPlace):
+        return rows(place, WRITING) != []
+    with raw(place) as connection:
         connection.execute("PRAGMA busy_timeout=0")
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -405,30 +386,50 @@ class Line(Application):
     )
 
 
-ENGINES: dict[str, Callable[[str], Engine]] = {
-    "default": create_engine,
-    "driver immediate": lambda url: create_engine(
-        url, connect_args={"isolation_level": "IMMEDIATE"}
-    ),
-    "no pool": lambda url: create_engine(url, poolclass=NullPool),
-    "configured": lambda url: configure_engine(create_engine(url)),
-    "configured, immediate": lambda url: configure_engine(create_engine(url)).execution_options(
-        **IMMEDIATE
-    ),
+def _configured(url: str) -> Engine:
+    return configure_engine(create_engine(url))
+
+
+def _without_pool(url: str) -> Engine:
+    return create_engine(url, poolclass=NullPool)
+
+
+# The engines of applications, by backend.
+ENGINES: dict[str, dict[str, Callable[[str], Engine]]] = {
+    "sqlite": {
+        "default": create_engine,
+        "driver immediate": lambda url: create_engine(
+            url, connect_args={"isolation_level": "IMMEDIATE"}
+        ),
+        "no pool": _without_pool,
+        "configured": _configured,
+        "configured, immediate": lambda url: _configured(url).execution_options(**IMMEDIATE),
+    },
+    "postgresql": {
+        "default": create_engine,
+        "no pool": _without_pool,
+        "configured": _configured,
+    },
 }
-CONFIGURED = [name for name in ENGINES if name.startswith("configured")]
+# Those on which savepoints nest.
+NESTING = {
+    "sqlite": {
+        name: make for name, make in ENGINES["sqlite"].items() if name.startswith("configured")
+    },
+    "postgresql": ENGINES["postgresql"],
+}
 
 UnitOn = Callable[[Session], UnitOfWork]
 
 
-def orders(path: Path) -> list[str]:
+def orders(place: Place) -> list[str]:
     """The application's rows as another client reads them."""
-    return [name for (name,) in rows(path, "SELECT name FROM orders ORDER BY name")]
+    return [name for (name,) in rows(place, "SELECT name FROM orders ORDER BY name")]
 
 
-def messages(path: Path) -> list[str]:
+def messages(place: Place) -> list[str]:
     """The ids of the messages applied, as another client reads them."""
-    return [name for (name,) in rows(path, "SELECT message_id FROM inbox ORDER BY applied_at, 1")]
+    return [name for (name,) in rows(place, "SELECT message_id FROM inbox ORDER BY applied_at, 1")]
 
 
 def used_ids(session: Session, unit_on: UnitOn) -> Lease:

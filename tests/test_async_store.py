@@ -47,22 +47,19 @@ from tests.async_support import (
     operate,
     with_store,
 )
+from tests.places import Place, PlaceOn, contents, raw, rows, url_of
 from tests.support import (
     TTL_MS,
     ManualClock,
     acquire,
     commit_request,
-    contents,
     expect_refusal,
     finish,
     open_files,
     open_store,
     operation_names,
     operation_requests,
-    raw,
-    rows,
     start_python,
-    url_of,
     write_locked_by_a_process,
 )
 
@@ -81,16 +78,17 @@ def test_it_offers_what_a_store_offers_and_documents_it() -> None:
     assert all(inspect.getdoc(getattr(AsyncBroker, name)) for name in offered)
 
 
-def test_every_operation_gives_the_result_that_threads_get(tmp_path: Path) -> None:
-    answers = {}
+def test_every_operation_gives_the_result_that_threads_get(backend: str, place_on: PlaceOn) -> None:
+    answers, stored = {}, {}
     for door in ("sync", "async"):
-        clock, path = ManualClock(), tmp_path / f"{door}.db"
-        with open_store(path, clock) as store:
+        clock = ManualClock()
+        with place_on(backend) as place, open_store(place, clock) as store:
             requests = operation_requests(store, clock)
             if door == "sync":
                 answers[door] = {
                     name: support.operate(store, name, requests[name]) for name in requests
                 }
+                stored[door] = contents(place)
                 continue
 
             async def work(store: Broker = store, requests: dict[str, Any] = requests) -> Any:
@@ -98,11 +96,12 @@ def test_every_operation_gives_the_result_that_threads_get(tmp_path: Path) -> No
                 return {name: await operate(awaited, name, requests[name]) for name in requests}
 
             answers[door] = on_a_loop(work)
+            stored[door] = contents(place)
     assert answers["async"] == answers["sync"]
-    assert contents(tmp_path / "async.db") == contents(tmp_path / "sync.db")
+    assert stored["async"] == stored["sync"]
 
 
-def test_type_checkers_know_what_comes_out_of_an_await(path: Path, clock: ManualClock) -> None:
+def test_type_checkers_know_what_comes_out_of_an_await(place: Place, clock: ManualClock) -> None:
     async def work(store: AsyncBroker) -> None:
         lease = assert_type(await acquiring(store), Lease)
         request = CommitRequest.model_validate(commit_request(lease, streamId="actor"))
@@ -123,7 +122,7 @@ def test_type_checkers_know_what_comes_out_of_an_await(path: Path, clock: Manual
         with pytest.raises(InvalidRequest):
             await store.commit(5)  # type: ignore[arg-type]  # the same
 
-    with_store(path, clock, work)
+    with_store(place, clock, work)
 
 
 def test_errors_come_out_of_the_await_as_what_they_are(path: Path, clock: ManualClock) -> None:
@@ -158,7 +157,7 @@ def test_errors_come_out_of_the_await_as_what_they_are(path: Path, clock: Manual
     with_store(path, clock, work)
 
 
-def test_an_error_is_in_no_reference_cycle(path: Path, clock: ManualClock) -> None:
+def test_an_error_is_in_no_reference_cycle(place: Place, clock: ManualClock) -> None:
     async def refused(call: Callable[[], Any], kind: type[Exception]) -> weakref.ref[Exception]:
         try:
             await call()
@@ -185,10 +184,10 @@ def test_an_error_is_in_no_reference_cycle(path: Path, clock: ManualClock) -> No
         finally:
             gc.enable()
 
-    with_store(path, clock, work)
+    with_store(place, clock, work)
 
 
-def test_a_walk_may_be_abandoned_anywhere(path: Path, clock: ManualClock) -> None:
+def test_a_walk_may_be_abandoned_anywhere(place: Place, clock: ManualClock) -> None:
     async def work(store: AsyncBroker) -> None:
         lease = await acquiring(store)
         events = [support.event(str(number)) for number in range(300)]
@@ -202,12 +201,12 @@ def test_a_walk_may_be_abandoned_anywhere(path: Path, clock: ManualClock) -> Non
         await asyncio.to_thread(store._reading.shutdown)
         assert is_idle(store)
 
-    with_store(path, clock, work)
+    with_store(place, clock, work)
 
 
 @pytest.mark.parametrize("name", ["acquire_lease", "read_model_sources"])
 def test_stop_iteration_of_an_applications_clock_reaches_the_caller(
-    path: Path, clock: ManualClock, name: str
+    place: Place, clock: ManualClock, name: str
 ) -> None:
     ticks = iter([1_000])  # for the opening
 
@@ -223,7 +222,7 @@ def test_stop_iteration_of_an_applications_clock_reaches_the_caller(
 
     async def run() -> None:
         options = clock.options().__class__(wall_clock=lambda: next(ticks))
-        async with await AsyncBroker.open(url_of(path), options=options) as store:
+        async with await AsyncBroker.open(url_of(place), options=options) as store:
             await work(store)
 
     on_a_loop(run)
@@ -309,7 +308,7 @@ class SlowRead:
         return read
 
 
-def test_a_cancelled_read_gives_its_connection_back(path: Path, clock: ManualClock) -> None:
+def test_a_cancelled_read_gives_its_connection_back(place: Place, clock: ManualClock) -> None:
     async def work(store: AsyncBroker) -> None:
         await acquiring(store)
         slow = SlowRead()
@@ -323,11 +322,11 @@ def test_a_cancelled_read_gives_its_connection_back(path: Path, clock: ManualClo
         await asyncio.to_thread(store._reading.shutdown)
         assert is_idle(store)
 
-    with_store(path, clock, work)
+    with_store(place, clock, work)
 
 
 def test_a_read_that_is_cancelled_while_it_waits_for_a_thread_is_not_done(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
     async def work(store: AsyncBroker) -> None:
         slow = [SlowRead() for _ in range(5)]
@@ -342,7 +341,7 @@ def test_a_read_that_is_cancelled_while_it_waits_for_a_thread_is_not_done(
         await asyncio.to_thread(store._reading.shutdown)
         assert not slow[4].inside.is_set()
 
-    with_store(path, clock, work)
+    with_store(place, clock, work)
 
 
 def test_an_opening_that_is_cancelled_leaves_nothing_open(path: Path, clock: ManualClock) -> None:
@@ -381,9 +380,9 @@ def test_opening_refuses_what_broker_open_refuses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(operation_names()))
 def test_after_close_every_operation_says_that_the_store_is_closed(
-    path: Path, clock: ManualClock, name: str
+    place: Place, clock: ManualClock, name: str
 ) -> None:
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         request = operation_requests(store, clock)[name]
 
     async def work(store: AsyncBroker) -> None:
@@ -391,7 +390,7 @@ def test_after_close_every_operation_says_that_the_store_is_closed(
         with pytest.raises(StoreClosed):
             await operate(store, name, request)
 
-    with_store(path, clock, work)
+    with_store(place, clock, work)
 
 
 def test_closing_lets_go_of_every_file_and_thread_and_can_be_repeated(
@@ -450,7 +449,7 @@ async def until_closed(store: AsyncBroker) -> None:
 
 
 def test_what_meets_the_closing_of_the_threads_is_told_that_the_store_is_closed(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
     # The call has seen an open store, and finds the threads gone.
     async def work(store: AsyncBroker) -> None:
@@ -462,7 +461,7 @@ def test_what_meets_the_closing_of_the_threads_is_told_that_the_store_is_closed(
             await store.table_names()
         assert is_idle(store)
 
-    with_store(path, clock, work)
+    with_store(place, clock, work)
 
 
 def test_it_belongs_to_its_loop_and_says_so_in_another(path: Path, clock: ManualClock) -> None:
@@ -531,7 +530,7 @@ def test_units_of_work_in_an_async_session_go_on_beside_it(path: Path, clock: Ma
     with_store(path, clock, work)
 
 
-def test_greenlet_is_not_needed(path: Path) -> None:
+def test_greenlet_is_not_needed(place: Place) -> None:
     script = """
 import asyncio, sys
 sys.modules["greenlet"] = None  # as if it were not installed
@@ -544,5 +543,5 @@ async def main():
 
 asyncio.run(main())
 """
-    finish(start_python(script, url_of(path)))
-    assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    finish(start_python(script, url_of(place)))
+    assert rows(place, "SELECT actor_id FROM actor_leases") == [("actor",)]

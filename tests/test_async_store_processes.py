@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support import (
-    ManualClock,
-    finish,
-    is_write_locked,
-    open_store,
-    rows,
-    start_python,
-    url_of,
-)
+from tests.places import Place, rows, url_of
+from tests.support import ManualClock, finish, is_write_locked, open_store, start_python
 
 NEVER_CLOSED = """
 import asyncio, sys
@@ -30,10 +23,10 @@ kept = asyncio.run(main())
 """
 
 
-def test_a_process_ends_with_a_store_that_nobody_closed(path: Path) -> None:
-    finish(start_python(NEVER_CLOSED, url_of(path)))
-    assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
-    assert not is_write_locked(path)
+def test_a_process_ends_with_a_store_that_nobody_closed(place: Place) -> None:
+    finish(start_python(NEVER_CLOSED, url_of(place)))
+    assert rows(place, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    assert not is_write_locked(place)
 
 
 LOOP_CLOSED_WITH_TASKS = """
@@ -57,12 +50,18 @@ print("closed", flush=True)
 """
 
 
-def test_a_process_ends_though_a_loop_was_closed_with_tasks_waiting(path: Path) -> None:
-    with open_store(path, ManualClock()):
+def test_a_process_ends_though_a_loop_was_closed_with_tasks_waiting(place: Place) -> None:
+    with open_store(place, ManualClock()):
         pass
-    assert finish(start_python(LOOP_CLOSED_WITH_TASKS, url_of(path))) == "closed\n"
-    assert not is_write_locked(path)
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert finish(start_python(LOOP_CLOSED_WITH_TASKS, url_of(place))) == "closed\n"
+    assert not is_write_locked(place)
+    assert_sound(place)
+
+
+def assert_sound(place: Place) -> None:
+    """A file may be damaged by a process that ends in the middle; a server has its own."""
+    if isinstance(place, Path):
+        assert rows(place, "PRAGMA integrity_check") == [("ok",)]
 
 
 INTERRUPTED = """
@@ -131,8 +130,8 @@ sys.exit(asyncio.run(main()))
 """
 
 
-def test_a_child_of_an_async_program_opens_its_own(path: Path) -> None:
-    finish(start_python(FORK, url_of(path)))
-    actors = {actor for (actor,) in rows(path, "SELECT actor_id FROM actor_leases")}
+def test_a_child_of_an_async_program_opens_its_own(place: Place) -> None:
+    finish(start_python(FORK, url_of(place)))
+    actors = {actor for (actor,) in rows(place, "SELECT actor_id FROM actor_leases")}
     assert actors == {"child", "parent", *map(str, range(50))}
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert_sound(place)

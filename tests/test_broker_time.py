@@ -24,11 +24,11 @@ from broker.errors import (
     SchemaError,
     StaleLease,
 )
+from tests.places import Place, PlaceOn, client, contents, raw, url_of
 from tests.support import (
     ManualClock,
     acquire,
     commit_request,
-    contents,
     credential,
     event,
     expect_refusal,
@@ -36,9 +36,7 @@ from tests.support import (
     open_store,
     outbox_message,
     page_request,
-    raw,
     runtime_event,
-    url_of,
     write_locked,
 )
 
@@ -53,67 +51,67 @@ def clock() -> ManualClock:
 
 
 def test_opening_persists_the_time_and_never_lowers_what_is_there(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    open_store(path, clock).close()
-    assert floor(path) == "10000"
+    open_store(place, clock).close()
+    assert floor(place) == "10000"
     clock.wall_ms = 3
-    open_store(path, clock).close()
-    assert floor(path) == "10000"
+    open_store(place, clock).close()
+    assert floor(place) == "10000"
     clock.wall_ms = 20_000
-    open_store(path, clock).close()
-    assert floor(path) == "20000"
+    open_store(place, clock).close()
+    assert floor(place) == "20000"
 
 
 def test_time_goes_on_from_the_floor_after_a_restart_with_the_clock_set_back(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         clock.advance(5_000)
         assert acquire(store, "a", "s").acquired_at == 15_000
     clock.wall_ms, clock.monotonic_ms = 0, 0
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         assert acquire(store, "b", "t").acquired_at == 15_000
         clock.advance(30)
         assert acquire(store, "c", "u").acquired_at == 15_030
-    assert floor(path) == "15030"
+    assert floor(place) == "15030"
 
 
-def test_a_missing_floor_is_written_anew(path: Path, clock: ManualClock) -> None:
-    open_store(path, clock).close()
-    with raw(path) as other:
+def test_a_missing_floor_is_written_anew(place: Place, clock: ManualClock) -> None:
+    open_store(place, clock).close()
+    with client(place) as other:
         other.execute("DELETE FROM metadata WHERE key = 'logical_time_floor'")
-    with open_store(path, clock) as store:
-        assert floor(path) == "10000"
-        with raw(path) as other:
+    with open_store(place, clock) as store:
+        assert floor(place) == "10000"
+        with client(place) as other:
             other.execute("DELETE FROM metadata WHERE key = 'logical_time_floor'")
         clock.advance(1)
         acquire(store)
-    assert floor(path) == "10001"
+    assert floor(place) == "10001"
 
 
 @pytest.mark.parametrize(
     "text", ["", " 1", "01", "-1", "1.0", "1e3", "٣", "9007199254740992", "9" * 400, "1\n"]
 )
 def test_a_store_whose_floor_is_no_canonical_safe_integer_does_not_open(
-    path: Path, clock: ManualClock, text: str
+    place: Place, clock: ManualClock, text: str
 ) -> None:
-    open_store(path, clock).close()
-    with raw(path) as other:
+    open_store(place, clock).close()
+    with client(place) as other:
         other.execute("UPDATE metadata SET value = ? WHERE key = 'logical_time_floor'", (text,))
     with pytest.raises(SchemaError, match="logical_time_floor"):
-        open_store(path, clock)
-    assert floor(path) == text
+        open_store(place, clock)
+    assert floor(place) == text
 
 
 @pytest.mark.parametrize("text", ["01", "later", "9007199254740992", "9" * 400])
 def test_a_floor_that_was_spoilt_later_stops_what_needs_it_and_stays(
-    path: Path, clock: ManualClock, text: str
+    place: Place, clock: ManualClock, text: str
 ) -> None:
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         lease = acquire(store)
-        before = contents(path)
-        with raw(path) as other:
+        before = contents(place)
+        with client(place) as other:
             other.execute("UPDATE metadata SET value = ? WHERE key = 'logical_time_floor'", (text,))
         for operation in (
             lambda: acquire(store, "b", "t"),
@@ -124,23 +122,23 @@ def test_a_floor_that_was_spoilt_later_stops_what_needs_it_and_stays(
             with pytest.raises(SchemaError, match="logical_time_floor"):
                 operation()
         assert store.get_stream_revision({"streamId": "stream"}) == 0
-    assert (contents(path), floor(path)) == (before, text)
+    assert (contents(place), floor(place)) == (before, text)
 
 
 @pytest.mark.parametrize("text", ["0", "9007199254740991"])
 def test_the_least_and_the_greatest_floor_are_accepted(
-    path: Path, clock: ManualClock, text: str
+    place: Place, clock: ManualClock, text: str
 ) -> None:
-    open_store(path, clock).close()
-    with raw(path) as other:
+    open_store(place, clock).close()
+    with client(place) as other:
         other.execute("UPDATE metadata SET value = ? WHERE key = 'logical_time_floor'", (text,))
-    open_store(path, clock).close()
-    assert int(floor(path)) == max(10_000, int(text))
+    open_store(place, clock).close()
+    assert int(floor(place)) == max(10_000, int(text))
 
 
-def test_two_stores_on_one_file_share_one_time(path: Path, clock: ManualClock) -> None:
+def test_two_stores_on_one_file_share_one_time(place: Place, clock: ManualClock) -> None:
     ahead = ManualClock(wall_ms=50_000)
-    with open_store(path, clock) as store, open_store(path, ahead, nonce=lambda: "n") as other:
+    with open_store(place, clock) as store, open_store(place, ahead, nonce=lambda: "n") as other:
         assert acquire(other, "a", "s").acquired_at == 50_000
         assert acquire(store, "b", "t").acquired_at == 50_000
         clock.advance(5)
@@ -149,22 +147,22 @@ def test_two_stores_on_one_file_share_one_time(path: Path, clock: ManualClock) -
 
 
 def test_a_store_whose_clock_is_behind_never_lowers_the_floor_of_another(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    with open_store(path, clock) as store:
-        with raw(path) as other:
+    with open_store(place, clock) as store:
+        with client(place) as other:
             other.execute("UPDATE metadata SET value = '77000' WHERE key = 'logical_time_floor'")
         with expect_refusal(StaleLease, actorId="nobody"):
             store.heartbeat_lease(
                 {"actorId": "nobody", "lease": {"epoch": 1, "nonce": "n"}, "ttlMs": 1}
             )
-    assert floor(path) == "77000"
+    assert floor(place) == "77000"
 
 
 def test_a_unit_of_work_reads_the_time_once_and_goes_on_from_a_floor_that_has_overtaken_it(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
-    engine = create_engine(url_of(path))  # which begins a transaction no sooner than it writes
+    engine = create_engine(url_of(place))  # which begins a transaction no sooner than it writes
     with Session(engine) as session:
         work = store.unit_of_work(session)
         clock.advance(100)
@@ -173,18 +171,18 @@ def test_a_unit_of_work_reads_the_time_once_and_goes_on_from_a_floor_that_has_ov
         assert acquire(work, "a", "s").acquired_at == 10_100
         session.commit()
         work.read_model_sources({"workspaceId": "ws"})
-        with raw(path) as other:
+        with client(place) as other:
             other.execute("UPDATE metadata SET value = '50000' WHERE key = 'logical_time_floor'")
         assert acquire(work, "b", "t").acquired_at == 50_000
         session.commit()
     engine.dispose()
-    assert floor(path) == "50000"
+    assert floor(place) == "50000"
 
 
 def test_a_lease_expires_in_time_after_the_clock_was_set_ahead_and_back(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         clock.wall_ms += 3_600_000
         lease = acquire(store)
         clock.wall_ms -= 3_600_000
@@ -202,9 +200,9 @@ LEASE = {"epoch": 1, "nonce": "nonce-1"}
 
 
 @contextmanager
-def busy_store(path: Path, clock: ManualClock) -> Iterator[Broker]:
+def busy_store(place: Place, clock: ManualClock) -> Iterator[Broker]:
     """A store at 10,000 ms with a live lease, a commit and receipts in it."""
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         lease = store.acquire_lease(
             {"actorId": "actor", "streamId": "stream", "holderId": "holder", "ttlMs": 60_000},
             request_id="acquired",
@@ -271,16 +269,16 @@ ADVANCING: dict[str, tuple[Operation, type[BrokerError] | None]] = {
 
 @pytest.mark.parametrize(("operation", "error"), ADVANCING.values(), ids=ADVANCING)
 def test_this_advances_the_clock_and_persists_it(
-    path: Path, clock: ManualClock, operation: Operation, error: type[BrokerError] | None
+    place: Place, clock: ManualClock, operation: Operation, error: type[BrokerError] | None
 ) -> None:
-    with busy_store(path, clock) as store:
+    with busy_store(place, clock) as store:
         clock.advance(700)
         if error is None:
             operation(store)
         else:
             with pytest.raises(error):
                 operation(store)
-    assert floor(path) == "10700"
+    assert floor(place) == "10700"
 
 
 def _replay(store: Broker) -> object:
@@ -324,31 +322,31 @@ REFUSED_EARLY: dict[str, tuple[Operation, type[BrokerError]]] = {
 
 
 @pytest.mark.parametrize("operation", [*OBSERVING.values(), *STANDING_STILL.values()])
-def test_this_persists_no_time(path: Path, clock: ManualClock, operation: Operation) -> None:
-    with busy_store(path, clock) as store:
+def test_this_persists_no_time(place: Place, clock: ManualClock, operation: Operation) -> None:
+    with busy_store(place, clock) as store:
         clock.advance(700)
         operation(store)
-    assert floor(path) == "10000"
+    assert floor(place) == "10000"
 
 
 @pytest.mark.parametrize(("operation", "error"), REFUSED_EARLY.values(), ids=REFUSED_EARLY)
 def test_what_is_refused_before_the_transaction_persists_no_time(
-    path: Path, clock: ManualClock, operation: Operation, error: type[BrokerError]
+    place: Place, clock: ManualClock, operation: Operation, error: type[BrokerError]
 ) -> None:
-    with busy_store(path, clock) as store:
+    with busy_store(place, clock) as store:
         clock.advance(700)
         with pytest.raises(error):
             operation(store)
-        assert floor(path) == "10000"
+        assert floor(place) == "10000"
         clock.advance(-700)
         assert acquire(store, "b", "t").acquired_at == 10_000
 
 
 @pytest.mark.parametrize("operation", STANDING_STILL.values(), ids=STANDING_STILL)
 def test_this_does_not_even_advance_the_clock_in_memory(
-    path: Path, clock: ManualClock, operation: Operation
+    place: Place, clock: ManualClock, operation: Operation
 ) -> None:
-    with busy_store(path, clock) as store:
+    with busy_store(place, clock) as store:
         clock.advance(700)
         operation(store)
         clock.advance(-700)
@@ -357,9 +355,9 @@ def test_this_does_not_even_advance_the_clock_in_memory(
 
 @pytest.mark.parametrize("operation", OBSERVING.values(), ids=OBSERVING)
 def test_this_read_advances_the_clock_in_memory(
-    path: Path, clock: ManualClock, operation: Operation
+    place: Place, clock: ManualClock, operation: Operation
 ) -> None:
-    with busy_store(path, clock) as store:
+    with busy_store(place, clock) as store:
         clock.advance(700)
         operation(store)
         clock.advance(-700)
@@ -368,13 +366,13 @@ def test_this_read_advances_the_clock_in_memory(
 
 @pytest.mark.parametrize("operation", OBSERVING.values(), ids=OBSERVING)
 def test_a_read_starts_from_the_floor_that_another_process_has_persisted(
-    path: Path, clock: ManualClock, operation: Operation
+    place: Place, clock: ManualClock, operation: Operation
 ) -> None:
-    with busy_store(path, clock) as store:
-        with raw(path) as other:
+    with busy_store(place, clock) as store:
+        with client(place) as other:
             other.execute("UPDATE metadata SET value = '20000' WHERE key = 'logical_time_floor'")
         operation(store)
-        with raw(path) as other:
+        with client(place) as other:
             other.execute("UPDATE metadata SET value = '0' WHERE key = 'logical_time_floor'")
         assert acquire(store, "b", "t").acquired_at == 20_000
 
@@ -393,6 +391,18 @@ def test_a_read_writes_not_one_byte(path: Path, clock: ManualClock, operation: O
         operation(store)
         assert other.execute("PRAGMA data_version").fetchone() == version
         assert (path.read_bytes(), log.read_bytes()) == files
+
+
+@pytest.mark.parametrize("operation", READS.values(), ids=READS)
+def test_a_read_in_an_applications_transaction_leaves_no_trace(
+    place: Place, clock: ManualClock, operation: Callable[[Any], object]
+) -> None:
+    with busy_store(place, clock) as store, Session(store.engine) as session:
+        clock.advance(700)
+        before = contents(place), floor(place)
+        operation(store.unit_of_work(session))
+        session.commit()
+        assert (contents(place), floor(place)) == before
 
 
 @pytest.mark.parametrize("operation", READS.values(), ids=READS)
@@ -416,8 +426,8 @@ def test_a_read_in_an_applications_transaction_writes_nothing_either(
     assert floor(path) == "10000"
 
 
-def test_a_read_sees_a_lease_expire_without_any_write(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock) as store:
+def test_a_read_sees_a_lease_expire_without_any_write(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock) as store:
         lease = acquire(store, ttlMs=100)
         clock.advance(99)
         assert store.read_authorized_events_page(page_request(lease)).done
@@ -437,21 +447,25 @@ def test_a_read_sees_a_lease_expire_without_any_write(path: Path, clock: ManualC
     )
 )
 def test_whatever_the_clocks_do_the_floor_only_grows_across_stores_and_restarts(
-    tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[str, int, int]]
+    backend: str, place_on: PlaceOn, moves: list[tuple[str, int, int]]
 ) -> None:
-    path = tmp_path_factory.mktemp("floor") / "broker.db"
+    with place_on(backend) as place:
+        assert_the_floor_only_grows(place, moves)
+
+
+def assert_the_floor_only_grows(place: Place, moves: list[tuple[str, int, int]]) -> None:
     clocks = {"A": ManualClock(), "B": ManualClock(wall_ms=40_000)}
-    stores = {name: open_store(path, each) for name, each in clocks.items()}
-    last = int(floor(path))
+    stores = {name: open_store(place, each) for name, each in clocks.items()}
+    last = int(floor(place))
     for number, (which, wall_ms, step) in enumerate(moves):
         name = "A" if which == "R" else which
         clocks[name].wall_ms = wall_ms
         clocks[name].monotonic_ms += step
         if which == "R":
             stores[name].close()
-            stores[name] = open_store(path, clocks[name])
+            stores[name] = open_store(place, clocks[name])
         lease = acquire(stores[name], f"a{number}", f"s{number}")
-        assert last <= lease.acquired_at == int(floor(path))
+        assert last <= lease.acquired_at == int(floor(place))
         last = lease.acquired_at
     for store in stores.values():
         store.close()

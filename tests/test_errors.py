@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
 from broker import Broker, errors
 from broker.errors import BrokerError, IdempotencyConflict, InvalidRequest, Refusal
-from tests.support import commit_request, raw
+from tests.places import Place, client
+from tests.support import commit_request
 
 CODES_OF_THE_PROTOCOL = {
     "InvalidRequest": "invalid_request",
@@ -77,9 +77,9 @@ def test_a_detail_may_have_any_name() -> None:
 
 
 def test_a_driver_error_is_the_cause_of_ours_and_never_comes_bare(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
-    with raw(path) as other:
+    with client(place) as other:
         other.execute("DROP TABLE outbox")
     with pytest.raises(BrokerError) as caught:
         store.list_pending_outbox()

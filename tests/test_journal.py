@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,39 +24,36 @@ from broker.messages import CommitRequest, Lease
 from broker.options import Options
 from broker.transaction import Write
 from tests.journal_support import WORKSPACE, owned, projection
+from tests.places import Place, PlaceOn, client, contents, rows, url_of
 from tests.support import (
     ManualClock,
     acquire,
     commit_request,
-    contents,
     credential,
     event,
     expect_refusal,
     floor,
     open_store,
     outbox_message,
-    raw,
-    rows,
     runtime_event,
-    url_of,
 )
 
 # --- Once (step 2) ------------------------------------------------------------------------------
 
 
 def test_a_replay_gets_the_recorded_result_although_the_lease_is_gone(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     lease = acquire(store, ttlMs=10)
     request = commit_request(lease)
     first = store.commit(request)
     clock.advance(10)
     acquire(store, "other")
-    before, floor_before = contents(path), floor(path)
+    before, floor_before = contents(place), floor(place)
     clock.advance(10)
     again = store.commit(request)
     assert again.to_json() == first.to_json() | {"recovered": True}
-    assert (contents(path), floor(path)) == (before, floor_before)
+    assert (contents(place), floor(place)) == (before, floor_before)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +72,14 @@ def test_a_replay_may_differ_in_what_does_not_count(store: Broker, changes: dict
 
 
 def test_b38_the_same_key_with_another_body_is_a_conflict_and_reordered_keys_replay(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     request = commit_request(acquire(store), events=[event("e", {"a": 1, "b": 2})])
     store.commit(request)
-    before = contents(path)
+    before = contents(place)
     with expect_refusal(IdempotencyConflict, messageId="message"):
         store.commit(request | {"events": [event("e", {"a": 1, "b": 3})]})
-    assert contents(path) == before
+    assert contents(place) == before
     reordered = dict(reversed(request.items())) | {"events": [event("e", {"b": 2, "a": 1.0})]}
     assert store.commit(reordered).recovered
 
@@ -108,28 +104,28 @@ def test_b38_a_key_has_1024_bytes_at_most_and_is_never_trimmed(store: Broker) ->
 
 
 def test_what_the_inbox_knows_is_found_inside_the_transaction_too_and_leaves_the_clock_alone(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     request = commit_request(acquire(store))
     first = store.commit(request)
-    before = contents(path)
+    before = contents(place)
     clock.advance(50)
     late = commit_operation(request, store.options)
     assert store._write(lambda: Write(late.apply)).to_json() == first.to_json() | {
         "recovered": True
     }
-    assert floor(path) == "1000"
+    assert floor(place) == "1000"
     other = commit_operation(request | {"events": []}, store.options)
     with expect_refusal(IdempotencyConflict, messageId="message"):
         store._write(lambda: Write(other.apply))
-    assert contents(path) == before
+    assert contents(place) == before
 
 
 @pytest.mark.parametrize("text", ["{", "5", "[]", "{}", '{"messageId":"m"}', '{"surprise":1}'])
-def test_an_inbox_that_holds_no_result_is_named(store: Broker, path: Path, text: str) -> None:
+def test_an_inbox_that_holds_no_result_is_named(store: Broker, place: Place, text: str) -> None:
     request = commit_request(acquire(store))
     store.commit(request)
-    with raw(path) as other:
+    with client(place) as other:
         other.execute("UPDATE inbox SET result_json = ?", (text,))
     with expect_refusal(CorruptRow, table="inbox", row="message", column="result_json"):
         store.commit(request)
@@ -146,11 +142,11 @@ def test_a_validated_request_is_the_same_as_its_mapping(store: Broker) -> None:
 
 @pytest.mark.parametrize(("expected", "actual"), [(0, 1), (2, 1), (2**53 - 1, 1)])
 def test_a_stream_at_another_revision_is_a_conflict(
-    store: Broker, path: Path, expected: int, actual: int
+    store: Broker, place: Place, expected: int, actual: int
 ) -> None:
     lease = acquire(store)
     store.commit(commit_request(lease))
-    before = contents(path)
+    before = contents(place)
     with expect_refusal(
         RevisionConflict,
         streamId="stream",
@@ -158,7 +154,7 @@ def test_a_stream_at_another_revision_is_a_conflict(
         actualRevision=actual,
     ):
         store.commit(commit_request(lease, "m2", expectedRevision=expected))
-    assert contents(path) == before
+    assert contents(place) == before
 
 
 def test_an_unknown_stream_is_at_revision_nought(store: Broker) -> None:
@@ -166,14 +162,14 @@ def test_an_unknown_stream_is_at_revision_nought(store: Broker) -> None:
         store.commit(commit_request(acquire(store), expectedRevision=1))
 
 
-def test_a_holder_that_was_swapped_out_writes_nothing(store: Broker, path: Path) -> None:
+def test_a_holder_that_was_swapped_out_writes_nothing(store: Broker, place: Place) -> None:
     lease = acquire(store)
     store.compare_and_swap_lease(
         {"actorId": "actor", "lease": credential(lease), "ttlMs": 500, "nextHolderId": "n"}
     )
     with expect_refusal(StaleLease, actorId="actor"):
         store.commit(commit_request(lease))
-    assert rows(path, "SELECT * FROM streams") == []
+    assert rows(place, "SELECT * FROM streams") == []
 
 
 # --- Ownership (step 6, section 9) --------------------------------------------------------------
@@ -185,27 +181,27 @@ def other_owner(workspace: str, owner: str) -> dict[str, str]:
     return {"streamId": "stream", "workspaceId": workspace, "ownerWorkspaceId": owner}
 
 
-def owner(path: Path, stream: str = "stream") -> str | None:
-    ((found,),) = rows(path, "SELECT workspace_id FROM streams WHERE stream_id = ?", stream)
+def owner(place: Place, stream: str = "stream") -> str | None:
+    ((found,),) = rows(place, "SELECT workspace_id FROM streams WHERE stream_id = ?", stream)
     return None if found is None else str(found)
 
 
-def test_the_first_runtime_event_settles_the_owner_for_good(store: Broker, path: Path) -> None:
+def test_the_first_runtime_event_settles_the_owner_for_good(store: Broker, place: Place) -> None:
     lease = acquire(store)
     store.commit(commit_request(lease))
-    assert owner(path) is None
+    assert owner(place) is None
     store.commit(commit_request(lease, "m2", expectedRevision=1, events=[owned("r", "stream")]))
-    assert owner(path) == WORKSPACE
+    assert owner(place) == WORKSPACE
     store.commit(commit_request(lease, "m3", expectedRevision=2))
-    assert owner(path) == WORKSPACE
+    assert owner(place) == WORKSPACE
 
 
-def test_a_runtime_event_of_another_stream_is_refused(store: Broker, path: Path) -> None:
+def test_a_runtime_event_of_another_stream_is_refused(store: Broker, place: Place) -> None:
     lease = acquire(store)
-    before = contents(path)
+    before = contents(place)
     with expect_refusal(InvalidRequest, **FOREIGN_EVENT):
         store.commit(commit_request(lease, events=[owned("r", "t")]))
-    assert contents(path) == before
+    assert contents(place) == before
 
 
 def test_a_runtime_event_of_another_workspace_is_refused(store: Broker) -> None:
@@ -220,13 +216,13 @@ def test_a_runtime_event_of_another_workspace_is_refused(store: Broker) -> None:
 
 
 def test_the_first_event_of_a_commit_settles_the_owner_for_the_rest(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     lease = acquire(store)
     events = [event("x"), owned("a", "stream", "first"), owned("b", "stream", "second")]
     with expect_refusal(InvalidRequest, **other_owner("second", "first")):
         store.commit(commit_request(lease, events=events))
-    assert rows(path, "SELECT * FROM streams") == []
+    assert rows(place, "SELECT * FROM streams") == []
 
 
 def test_each_event_is_judged_by_stream_before_owner_and_in_order(store: Broker) -> None:
@@ -239,10 +235,10 @@ def test_each_event_is_judged_by_stream_before_owner_and_in_order(store: Broker)
         store.commit(commit_request(lease, events=[first, second, foreign]))
 
 
-def test_what_is_no_runtime_event_is_nobodys_whatever_it_says(store: Broker, path: Path) -> None:
+def test_what_is_no_runtime_event_is_nobodys_whatever_it_says(store: Broker, place: Place) -> None:
     payload = runtime_event("t", "mallory", sequence=0)
     store.commit(commit_request(acquire(store), events=[event("x", payload)]))
-    assert owner(path) is None
+    assert owner(place) is None
 
 
 # --- Used ids (step 7) --------------------------------------------------------------------------
@@ -251,16 +247,15 @@ def test_what_is_no_runtime_event_is_nobodys_whatever_it_says(store: Broker, pat
 class Crowded(NamedTuple):
     """A store in which much is used already."""
 
-    path: Path
+    place: Place
     store: Broker
     lease: Lease
 
 
-@pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowded]:
-    """A stream of an owner at revision 3, a stream elsewhere; refusals change neither."""
-    path, clock = tmp_path_factory.mktemp("crowded") / "broker.db", ManualClock()
-    with open_store(path, clock) as store:
+@contextmanager
+def crowded_store(place: Place) -> Iterator[Crowded]:
+    """A stream of an owner at revision 3, a stream elsewhere."""
+    with open_store(place, ManualClock()) as store:
         other = acquire(store, "other", "elsewhere")
         store.commit(
             commit_request(
@@ -274,7 +269,14 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowded]:
         lease = acquire(store)
         events = [owned("e1", "stream"), event("e2"), event("e3")]
         store.commit(commit_request(lease, "second", events=events))
-        yield Crowded(path, store, lease)
+        yield Crowded(place, store, lease)
+
+
+@pytest.fixture(scope="module")
+def crowded(backend: str, place_on: PlaceOn) -> Iterator[Crowded]:
+    """A store for many tests; refusals do not change it."""
+    with place_on(backend) as place, crowded_store(place) as made:
+        yield made
 
 
 Change = Callable[[dict[str, Any]], object]
@@ -384,39 +386,35 @@ def spoiled(lease: Lease, *names: str) -> dict[str, Any]:
 def test_the_fault_of_the_earlier_step_is_reported_and_nothing_is_left(
     crowded: Crowded, first: str, second: str
 ) -> None:
-    before = contents(crowded.path)
+    before = contents(crowded.place)
     with expect_refusal(FAULTS[first].kind, **FAULTS[first].details):
         crowded.store.commit(spoiled(crowded.lease, first, second))
-    assert contents(crowded.path) == before
+    assert contents(crowded.place) == before
 
 
-def test_without_any_fault_that_commit_is_fine(crowded: Crowded, tmp_path: Path) -> None:
-    with raw(crowded.path) as other:
-        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    shutil.copy(crowded.path, tmp_path / "copy.db")
-    with open_store(tmp_path / "copy.db", ManualClock()) as copy:
-        assert copy.commit(spoiled(crowded.lease)).revision == 4
+def test_without_any_fault_that_commit_is_fine(place: Place) -> None:
+    with crowded_store(place) as fresh:
+        assert fresh.store.commit(spoiled(fresh.lease)).revision == 4
 
 
-def _lenient_engine(path: Path) -> Engine:
-    """As an application makes it: foreign keys off, WAL and FULL from the file and by default."""
-    return create_engine(url_of(path))
+def _lenient_engine(place: Place) -> Engine:
+    """As an application makes it: on SQLite without foreign keys, WAL from the file and FULL."""
+    return create_engine(url_of(place))
 
 
 @pytest.mark.parametrize("name", NAMES[2:])
-def test_on_an_engine_without_foreign_keys_the_same_is_refused_and_nothing_left(
+def test_on_an_engine_of_the_applications_the_same_is_refused_and_nothing_left(
     crowded: Crowded, name: str
 ) -> None:
-    engine, clock = _lenient_engine(crowded.path), ManualClock()
-    before = contents(crowded.path)
+    engine, clock = _lenient_engine(crowded.place), ManualClock()
+    before = contents(crowded.place)
     with Session(engine) as session:
-        assert session.connection().exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 0
         work = UnitOfWork(session, clock=clock.options().make_clock())
         with expect_refusal(FAULTS[name].kind, **FAULTS[name].details):
             work.commit(spoiled(crowded.lease, name))
         session.commit()
     engine.dispose()
-    assert contents(crowded.path) == before
+    assert contents(crowded.place) == before
 
 
 def test_the_first_message_of_an_unknown_event_is_the_one_that_is_named(store: Broker) -> None:
@@ -437,10 +435,10 @@ def test_a_message_id_that_was_refused_can_be_used(store: Broker) -> None:
     assert not store.commit(commit_request(lease)).recovered
 
 
-def test_options_of_a_unit_of_work_bound_its_events_too(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock) as store:
+def test_options_of_a_unit_of_work_bound_its_events_too(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock) as store:
         lease = acquire(store)
-    engine = _lenient_engine(path)
+    engine = _lenient_engine(place)
     with Session(engine) as session:
         work = UnitOfWork(session, Options(page_max_bytes=100))
         with expect_refusal(InvalidRequest, field="events[0].payload"):

@@ -14,25 +14,23 @@ from broker.canonical import encode
 from broker.errors import DatabaseError, InvalidRequest
 from broker.messages import CommitResult
 from tests.journal_support import owned, projection
+from tests.places import Place, contents, raw, rows
 from tests.reference_checks import assert_reference_would_open
 from tests.support import (
     ManualClock,
     acquire,
     commit_request,
-    contents,
     credential,
     event,
     expect_refusal,
     in_threads,
     open_store,
     outbox_message,
-    raw,
-    rows,
 )
 
 
 def test_a_commit_writes_stream_events_outbox_projections_and_inbox(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     lease = acquire(store)
     clock.advance(5)
@@ -50,18 +48,19 @@ def test_a_commit_writes_stream_events_outbox_projections_and_inbox(
     assert result == CommitResult(
         "message", "stream", 0, 2, ("e1", "e2"), (1, 2), ("o1", "o2"), 1_005, False, {"n": 1}
     )
-    assert rows(path, "SELECT * FROM streams") == [("stream", 2, 1_005, 1_005, None)]
-    assert rows(path, "SELECT rowid, * FROM events") == [
+    assert rows(place, "SELECT * FROM streams") == [("stream", 2, 1_005, 1_005, None)]
+    stored = rows(place, "SELECT rowid, * FROM events ORDER BY 1")
+    assert [row[:12] for row in stored] == [
         (1, "e1", "message", "stream", 1, "note", '{"b":1,"a":"é"}', 1, 1_005, "c", "d", "f"),
         (2, "e2", "message", "stream", 2, "note", "null", 1, 7, None, None, None),
     ]
-    assert rows(path, "SELECT * FROM outbox") == [
+    assert rows(place, "SELECT * FROM outbox ORDER BY 1") == [
         ("o1", "message", "e1", "mail", '{"to":"you"}', 1_005, 1_005, None, 0),
         ("o2", "message", None, "mail", '{"to":"you"}', 1_005, 9_000, None, 0),
     ]
-    assert rows(path, "SELECT * FROM projections") == [("p", "stream", 2, "[1,2]", 1_005)]
+    assert rows(place, "SELECT * FROM projections") == [("p", "stream", 2, "[1,2]", 1_005)]
     ((message_id, request_hash, stream, revision, result_json, applied_at),) = rows(
-        path, "SELECT * FROM inbox"
+        place, "SELECT * FROM inbox"
     )
     assert (message_id, stream, revision, applied_at) == ("message", "stream", 2, 1_005)
     assert len(request_hash) == 64
@@ -70,29 +69,31 @@ def test_a_commit_writes_stream_events_outbox_projections_and_inbox(
 
 
 def test_a_commit_without_events_makes_the_stream_and_moves_nothing(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     lease = acquire(store)
     result = store.commit(commit_request(lease, events=[], projections=[projection("p")]))
     assert (result.previous_revision, result.revision, result.event_cursors) == (0, 0, ())
-    assert rows(path, "SELECT * FROM streams") == [("stream", 0, 1_000, 1_000, None)]
+    assert rows(place, "SELECT * FROM streams") == [("stream", 0, 1_000, 1_000, None)]
     clock.advance(5)
     store.commit(commit_request(lease, "again", events=[]))
-    assert rows(path, "SELECT * FROM streams") == [("stream", 0, 1_000, 1_005, None)]
+    assert rows(place, "SELECT * FROM streams") == [("stream", 0, 1_000, 1_005, None)]
 
 
 def test_revisions_follow_one_another_and_the_stream_keeps_its_birthday(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     lease = acquire(store)
     for revision in range(3):
         result = store.commit(commit_request(lease, f"m{revision}", expectedRevision=revision))
         assert (result.previous_revision, result.revision) == (revision, revision + 1)
         clock.advance(10)
-    assert rows(path, "SELECT revision, created_at, updated_at FROM streams") == [(3, 1_000, 1_020)]
+    assert rows(place, "SELECT revision, created_at, updated_at FROM streams") == [
+        (3, 1_000, 1_020)
+    ]
 
 
-def test_cursors_grow_over_all_streams_in_commit_order(store: Broker, path: Path) -> None:
+def test_cursors_grow_over_all_streams_in_commit_order(store: Broker, place: Place) -> None:
     one, two = acquire(store, "a", "s"), acquire(store, "b", "t")
     cursors = [
         store.commit(commit_request(one, "m1", events=[event("a1"), event("a2")])).event_cursors,
@@ -100,7 +101,7 @@ def test_cursors_grow_over_all_streams_in_commit_order(store: Broker, path: Path
         store.commit(commit_request(one, "m3", expectedRevision=2)).event_cursors,
     ]
     assert cursors == [(1, 2), (3,), (4,)]
-    assert rows(path, "SELECT rowid, event_id FROM events ORDER BY rowid") == [
+    assert rows(place, "SELECT rowid, event_id FROM events ORDER BY rowid") == [
         (1, "a1"),
         (2, "a2"),
         (3, "m2-event"),
@@ -109,12 +110,12 @@ def test_cursors_grow_over_all_streams_in_commit_order(store: Broker, path: Path
 
 
 def test_events_carry_the_epoch_of_the_lease_that_wrote_them(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     store.commit(commit_request(acquire(store, ttlMs=10)))
     clock.advance(10)
     store.commit(commit_request(acquire(store), "m2", expectedRevision=1))
-    assert rows(path, "SELECT producer_epoch FROM events ORDER BY revision") == [(1,), (2,)]
+    assert rows(place, "SELECT producer_epoch FROM events ORDER BY revision") == [(1,), (2,)]
 
 
 def test_the_time_that_a_client_sends_is_ignored(store: Broker) -> None:
@@ -130,16 +131,16 @@ def test_a_reply_comes_back_at_once_and_ever_after(store: Broker, reply: Any) ->
     assert (first.recovered, again.recovered) == (False, True)
 
 
-def test_without_a_reply_there_is_none(store: Broker, path: Path) -> None:
+def test_without_a_reply_there_is_none(store: Broker, place: Place) -> None:
     request = commit_request(acquire(store))
     assert store.commit(request).reply is ABSENT
     assert store.commit(request).reply is ABSENT
-    ((result_json,),) = rows(path, "SELECT result_json FROM inbox")
+    ((result_json,),) = rows(place, "SELECT result_json FROM inbox")
     assert "reply" not in json.loads(result_json)
 
 
 @pytest.mark.parametrize("name", ["it's", 'a"b', "a\\b;--", "\u2028\x7f", "\2\n\t", "%_"])
-def test_any_id_is_stored_and_answered_as_it_is(store: Broker, path: Path, name: str) -> None:
+def test_any_id_is_stored_and_answered_as_it_is(store: Broker, place: Place, name: str) -> None:
     lease = acquire(store, name, name)
     request = commit_request(
         lease,
@@ -153,10 +154,12 @@ def test_any_id_is_stored_and_answered_as_it_is(store: Broker, path: Path, name:
     assert first.outbox_ids == again.outbox_ids == (name,)
     (found,) = store.read_events({"streamId": name})
     assert (found.event_id, found.event_type, found.payload) == (name, name, name)
-    assert rows(path, "SELECT message_id, event_id FROM outbox") == [(name, name)]
+    assert rows(place, "SELECT message_id, event_id FROM outbox") == [(name, name)]
 
 
-def test_an_outbox_message_may_name_an_older_event_of_any_stream(store: Broker, path: Path) -> None:
+def test_an_outbox_message_may_name_an_older_event_of_any_stream(
+    store: Broker, place: Place
+) -> None:
     store.commit(commit_request(acquire(store, "a", "s"), "m1", events=[event("old")]))
     request = commit_request(
         acquire(store, "b", "t"),
@@ -165,7 +168,7 @@ def test_an_outbox_message_may_name_an_older_event_of_any_stream(store: Broker, 
         outbox=[outbox_message("o", eventId="old")],
     )
     assert store.commit(request).outbox_ids == ("o",)
-    assert rows(path, "SELECT outbox_id, event_id FROM outbox") == [("o", "old")]
+    assert rows(place, "SELECT outbox_id, event_id FROM outbox") == [("o", "old")]
 
 
 def test_an_event_id_names_no_outbox_message(store: Broker) -> None:
@@ -176,7 +179,7 @@ def test_an_event_id_names_no_outbox_message(store: Broker) -> None:
 
 
 def test_a_projection_is_the_streams_own_and_can_be_written_again(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     lease = acquire(store)
     store.commit(commit_request(lease, projections=[projection("p", {"n": 1})]))
@@ -184,25 +187,25 @@ def test_a_projection_is_the_streams_own_and_can_be_written_again(
     store.commit(
         commit_request(lease, "m2", expectedRevision=1, projections=[projection("p", [2])])
     )
-    assert rows(path, "SELECT * FROM projections") == [("p", "stream", 2, "[2]", 1_005)]
+    assert rows(place, "SELECT * FROM projections") == [("p", "stream", 2, "[2]", 1_005)]
 
 
 # --- Many, and large ----------------------------------------------------------------------------
 
 
-def test_a_commit_of_a_thousand_events_keeps_their_order(store: Broker, path: Path) -> None:
+def test_a_commit_of_a_thousand_events_keeps_their_order(store: Broker, place: Place) -> None:
     events = [event(f"e{number:04}", number) for number in range(1_000, 0, -1)]
     result = store.commit(commit_request(acquire(store), events=events))
     assert result.event_cursors == tuple(range(1, 1_001))
-    stored = rows(path, "SELECT event_id FROM events ORDER BY revision")
+    stored = rows(place, "SELECT event_id FROM events ORDER BY revision")
     assert [event_id for (event_id,) in stored] == [each["eventId"] for each in events]
 
 
 def test_an_event_too_large_for_a_page_is_refused_and_one_that_just_fits_can_be_read(
-    path: Path,
+    place: Place,
 ) -> None:
     clock = ManualClock(wall_ms=2**53 - 1_000_000)
-    with open_store(path, clock, page_max_bytes=2_000) as store:
+    with open_store(place, clock, page_max_bytes=2_000) as store:
         lease = acquire(store)
         empty = store.commit(commit_request(lease, events=[event("e-0", "")]))
         (found,) = store.read_events({"streamId": "stream"})

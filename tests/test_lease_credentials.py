@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +12,8 @@ from broker.clock import MAX_SAFE_INTEGER
 from broker.errors import InvalidRequest, LeaseUnavailable, StaleLease
 from broker.messages import Lease
 from tests.leases_support import get, lineage, shown, takeover
-from tests.support import (
-    ManualClock,
-    acquire,
-    commit_request,
-    contents,
-    expect_refusal,
-    floor,
-    open_store,
-    raw,
-    rows,
-)
+from tests.places import Place, client, contents, rows
+from tests.support import ManualClock, acquire, commit_request, expect_refusal, floor, open_store
 
 # --- stale ------------------------------------------------------------------------------------
 
@@ -58,13 +48,13 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_not_the_live_credential_is_stale(
-    store: Broker, path: Path, use: Use, wrong: dict[str, Any]
+    store: Broker, place: Place, use: Use, wrong: dict[str, Any]
 ) -> None:
     given = shown(acquire(store)) | wrong
-    before = contents(path)
+    before = contents(place)
     with expect_refusal(StaleLease, actorId=given["actorId"]):
         use(store, given)
-    assert contents(path) == before
+    assert contents(place) == before
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
@@ -102,14 +92,16 @@ def test_a_wrong_credential_is_reported_before_another_stream(store: Broker) -> 
         USES["commit"](store, shown(lease) | {"lease": {"epoch": 1, "nonce": "x"}})
 
 
-def test_the_row_of_a_lineage_lets_nobody_in(store: Broker, path: Path, clock: ManualClock) -> None:
+def test_the_row_of_a_lineage_lets_nobody_in(
+    store: Broker, place: Place, clock: ManualClock
+) -> None:
     acquire(store, "ann", "s", ttlMs=10)
     clock.advance(10)
     acquire(store, "ann", "t")
-    ((nonce,),) = rows(path, "SELECT nonce FROM actor_leases WHERE stream_id = 's'")
+    ((nonce,),) = rows(place, "SELECT nonce FROM actor_leases WHERE stream_id = 's'")
     with expect_refusal(InvalidRequest, field="actorId"):
         store.heartbeat_lease(
-            {"actorId": lineage("s"), "lease": {"epoch": 1, "nonce": nonce}, "ttlMs": 5}
+            {"actorId": lineage(place, "s"), "lease": {"epoch": 1, "nonce": nonce}, "ttlMs": 5}
         )
 
 
@@ -146,14 +138,14 @@ def test_no_other_operation_draws_a_nonce(store: Broker) -> None:
 
 @pytest.mark.parametrize("nonce", ["", "a\0", "\ud800", "x" * 1_025, None, 5, b"n"])
 def test_a_nonce_source_that_answers_nonsense_gives_no_lease(
-    path: Path, clock: ManualClock, nonce: Any
+    place: Place, clock: ManualClock, nonce: Any
 ) -> None:
     with (
-        open_store(path, clock, nonce=lambda: nonce) as store,
+        open_store(place, clock, nonce=lambda: nonce) as store,
         expect_refusal(InvalidRequest, field="nonce"),
     ):
         acquire(store)
-    assert rows(path, "SELECT * FROM actor_leases") == []
+    assert rows(place, "SELECT * FROM actor_leases") == []
 
 
 Grant = Callable[[Broker, int], Lease]
@@ -176,17 +168,17 @@ GRANTS: dict[str, Grant] = {
 
 @pytest.mark.parametrize("grant", GRANTS.values(), ids=GRANTS)
 def test_a_deadline_is_a_safe_integer_or_refused(
-    store: Broker, path: Path, clock: ManualClock, grant: Grant
+    store: Broker, place: Place, clock: ManualClock, grant: Grant
 ) -> None:
     acquire(store, "old", "old", ttlMs=1)
     clock.advance(1)
     acquire(store, "ann", "s")
-    before = contents(path)
+    before = contents(place)
     clock.advance(10)
     with expect_refusal(InvalidRequest, field="ttlMs"):
         grant(store, MAX_SAFE_INTEGER - 1_010)
-    assert contents(path) == before
-    assert floor(path) == "1011"
+    assert contents(place) == before
+    assert floor(place) == "1011"
     assert grant(store, MAX_SAFE_INTEGER - 1_011).expires_at == MAX_SAFE_INTEGER
 
 
@@ -200,32 +192,32 @@ def test_a_deadline_out_of_range_is_reported_before_the_lease_is_judged(store: B
         )
 
 
-def _with_epoch(path: Path, epoch: int) -> None:
-    with raw(path) as other:
+def _with_epoch(place: Place, epoch: int) -> None:
+    with client(place) as other:
         other.execute("UPDATE actor_leases SET epoch = ?", (epoch,))
 
 
 @pytest.mark.parametrize("grant", [acquire, takeover])
 def test_epochs_that_are_used_up_are_refused_and_draw_no_nonce(
-    store: Broker, path: Path, clock: ManualClock, grant: Callable[..., Lease]
+    store: Broker, place: Place, clock: ManualClock, grant: Callable[..., Lease]
 ) -> None:
     acquire(store, ttlMs=10)
     clock.advance(10)
-    _with_epoch(path, MAX_SAFE_INTEGER - 1)
+    _with_epoch(place, MAX_SAFE_INTEGER - 1)
     assert grant(store, "bob", "stream", ttlMs=10).epoch == MAX_SAFE_INTEGER
     clock.advance(10)
-    before = contents(path)
+    before = contents(place)
     with expect_refusal(InvalidRequest, field="lease.epoch"):
         grant(store, "ann", "stream")
-    assert contents(path) == before
+    assert contents(place) == before
     assert acquire(store, "ann", "t").nonce == "nonce-3"
 
 
 def test_the_last_epoch_can_be_kept_and_written_with_but_not_handed_on(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     acquire(store)
-    _with_epoch(path, MAX_SAFE_INTEGER)
+    _with_epoch(place, MAX_SAFE_INTEGER)
     lease = store.heartbeat_lease(
         {
             "actorId": "actor",
@@ -234,16 +226,16 @@ def test_the_last_epoch_can_be_kept_and_written_with_but_not_handed_on(
         }
     )
     store.commit(commit_request(lease))
-    assert rows(path, "SELECT producer_epoch FROM events") == [(MAX_SAFE_INTEGER,)]
+    assert rows(place, "SELECT producer_epoch FROM events") == [(MAX_SAFE_INTEGER,)]
     with expect_refusal(InvalidRequest, field="lease.epoch"):
         store.compare_and_swap_lease(shown(lease, ttlMs=5, nextHolderId="n"))
 
 
 @pytest.mark.parametrize("name", ["it's", 'a"b', "a;--", "%", "\u2028", "\x7f\2", "İ"])
-def test_ids_are_compared_as_they_are(store: Broker, path: Path, name: str) -> None:
+def test_ids_are_compared_as_they_are(store: Broker, place: Place, name: str) -> None:
     lease = acquire(store, name, name, holderId=name)
     assert get(store, name) == lease
-    assert rows(path, "SELECT actor_id, stream_id, holder_id FROM actor_leases") == [
+    assert rows(place, "SELECT actor_id, stream_id, holder_id FROM actor_leases") == [
         (name, name, name)
     ]
     assert acquire(store, name + " ", name.upper() + "!").epoch == 1

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from broker import Broker
 from broker.errors import LeaseUnavailable, StaleLease
 from broker.messages import Lease
-from tests.leases_support import get, lineage, shown, takeover
-from tests.support import (
-    ManualClock,
-    acquire,
-    expect_refusal,
-    raw,
-    rows,
-)
+from tests.leases_support import get, lineage, nobody, shown, takeover
+from tests.places import Place, client, rows
+from tests.support import ManualClock, acquire, expect_refusal
 
 # --- acquire ----------------------------------------------------------------------------------
 
 
 def test_the_first_lease_on_a_stream_has_epoch_1_and_all_times_from_now(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     lease = acquire(store, "ann", "s", ttlMs=500)
     assert lease == Lease("ann", "s", "holder", 1, "nonce-1", 1_000, 1_000, 1_500)
-    assert rows(path, "SELECT * FROM actor_leases") == [
+    assert rows(place, "SELECT * FROM actor_leases") == [
         ("ann", "s", "holder", 1, "nonce-1", 1_000, 1_000, 1_500)
     ]
 
@@ -81,13 +75,13 @@ def test_a_lease_is_live_until_the_very_millisecond_that_it_expires(
 
 
 def test_a_new_lease_replaces_the_streams_last_row(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     acquire(store, "ann", "s", ttlMs=10)
     clock.advance(10)
     lease = acquire(store, "bob", "s")
     assert (lease.epoch, lease.nonce, lease.acquired_at) == (2, "nonce-2", 1_010)
-    assert rows(path, "SELECT actor_id, epoch FROM actor_leases") == [("bob", 2)]
+    assert rows(place, "SELECT actor_id, epoch FROM actor_leases") == [("bob", 2)]
     assert get(store, "ann") is None
 
 
@@ -106,31 +100,31 @@ def test_an_actor_that_returns_to_its_stream_gets_the_next_epoch(
 
 
 def test_a_stream_that_its_actor_leaves_keeps_its_epoch_in_a_lineage_row(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     acquire(store, "ann", "schön", ttlMs=10)
     clock.advance(10)
     acquire(store, "ann", "t")
-    kept, moved = rows(path, "SELECT * FROM actor_leases ORDER BY actor_id")
+    kept, moved = rows(place, "SELECT * FROM actor_leases ORDER BY actor_id")
     nonce = kept[4]
-    assert kept == (lineage("schön"), "schön", "\0runtime-broker-lineage", 1, nonce, 0, 0, 0)
+    assert kept == (lineage(place, "schön"), "schön", nobody(place, "lineage"), 1, nonce, 0, 0, 0)
     assert re.fullmatch("[0-9a-f]{32}", nonce)
     assert moved[:5] == ("ann", "t", "holder", 1, "nonce-2")
 
 
 def test_the_next_lease_on_a_stream_that_was_left_goes_on_from_its_epoch(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     acquire(store, "ann", "s", ttlMs=10)
     clock.advance(10)
     acquire(store, "ann", "t")
     assert acquire(store, "bob", "s").epoch == 2
-    assert rows(path, "SELECT actor_id FROM actor_leases ORDER BY 1") == [("ann",), ("bob",)]
+    assert rows(place, "SELECT actor_id FROM actor_leases ORDER BY 1") == [("ann",), ("bob",)]
 
 
 @pytest.mark.parametrize("take", [acquire, takeover])
 def test_an_actor_that_goes_and_comes_back_finds_both_epochs(
-    store: Broker, path: Path, clock: ManualClock, take: Callable[..., Lease]
+    store: Broker, place: Place, clock: ManualClock, take: Callable[..., Lease]
 ) -> None:
     acquire(store, "ann", "s", ttlMs=10)
     clock.advance(10)
@@ -139,14 +133,14 @@ def test_an_actor_that_goes_and_comes_back_finds_both_epochs(
     assert take(store, "ann", "s", ttlMs=10).epoch == 2
     clock.advance(10)
     assert take(store, "ann", "t").epoch == 2
-    assert rows(path, "SELECT actor_id, stream_id, epoch FROM actor_leases ORDER BY 1") == [
-        (lineage("s"), "s", 2),
+    assert rows(place, "SELECT actor_id, stream_id, epoch FROM actor_leases ORDER BY 1") == [
+        (lineage(place, "s"), "s", 2),
         ("ann", "t", 2),
     ]
 
 
 def test_an_actor_that_leaves_for_a_strangers_expired_stream_takes_its_epoch_on(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     for epoch in (1, 2, 3):
         assert acquire(store, "ann", "s", ttlMs=10).epoch == epoch
@@ -154,20 +148,22 @@ def test_an_actor_that_leaves_for_a_strangers_expired_stream_takes_its_epoch_on(
     acquire(store, "bob", "t", ttlMs=10)
     clock.advance(10)
     assert takeover(store, "bob", "s").epoch == 4
-    assert rows(path, "SELECT actor_id, stream_id, epoch FROM actor_leases ORDER BY 1") == [
-        (lineage("t"), "t", 1),
+    assert rows(place, "SELECT actor_id, stream_id, epoch FROM actor_leases ORDER BY 1") == [
+        (lineage(place, "t"), "t", 1),
         ("bob", "s", 4),
     ]
 
 
-def test_a_lineage_row_that_a_migration_has_made_is_gone_on_from(store: Broker, path: Path) -> None:
-    with raw(path) as other:
+def test_a_lineage_row_that_a_migration_has_made_is_gone_on_from(
+    store: Broker, place: Place
+) -> None:
+    with client(place) as other:
         other.execute(
             "INSERT INTO actor_leases VALUES (?, 's', ?, 41, ?, 0, 0, 0)",
-            (lineage("s"), "\0runtime-broker-migration", "0" * 32),
+            (lineage(place, "s"), nobody(place, "migration"), "0" * 32),
         )
     assert takeover(store, "ann", "s").epoch == 42
-    assert rows(path, "SELECT actor_id FROM actor_leases") == [("ann",)]
+    assert rows(place, "SELECT actor_id FROM actor_leases") == [("ann",)]
 
 
 def test_lineage_draws_no_nonce_from_the_injected_source(store: Broker, clock: ManualClock) -> None:
@@ -181,14 +177,14 @@ def test_lineage_draws_no_nonce_from_the_injected_source(store: Broker, clock: M
 
 
 def test_a_heartbeat_moves_the_deadline_and_keeps_epoch_and_nonce(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     lease = acquire(store, ttlMs=100)
     clock.advance(40)
     kept = store.heartbeat_lease(shown(lease, ttlMs=200))
     assert kept == Lease("actor", "stream", "holder", 1, "nonce-1", 1_000, 1_040, 1_240)
     assert get(store, "actor") == kept
-    assert rows(path, "SELECT heartbeat_at, expires_at FROM actor_leases") == [(1_040, 1_240)]
+    assert rows(place, "SELECT heartbeat_at, expires_at FROM actor_leases") == [(1_040, 1_240)]
 
 
 def test_a_heartbeat_may_shorten_the_lease(store: Broker, clock: ManualClock) -> None:
@@ -202,13 +198,13 @@ def test_a_heartbeat_may_shorten_the_lease(store: Broker, clock: ManualClock) ->
 
 
 def test_a_swap_hands_the_lease_on_under_the_next_epoch_and_a_fresh_nonce(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     lease = acquire(store, ttlMs=100)
     clock.advance(40)
     swapped = store.compare_and_swap_lease(shown(lease, ttlMs=200, nextHolderId="next"))
     assert swapped == Lease("actor", "stream", "next", 2, "nonce-2", 1_040, 1_040, 1_240)
-    assert rows(path, "SELECT * FROM actor_leases") == [tuple(swapped.to_json().values())]
+    assert rows(place, "SELECT * FROM actor_leases") == [tuple(swapped.to_json().values())]
     with expect_refusal(StaleLease, actorId="actor"):
         store.heartbeat_lease(shown(lease, ttlMs=5))
 
@@ -272,12 +268,12 @@ def test_without_a_stream_the_actors_own_is_taken_over(store: Broker, clock: Man
 
 
 def test_a_released_lease_keeps_its_row_and_ends_now(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     lease = acquire(store, ttlMs=100)
     clock.advance(40)
     store.release_lease(shown(lease))
-    assert rows(path, "SELECT * FROM actor_leases") == [
+    assert rows(place, "SELECT * FROM actor_leases") == [
         ("actor", "stream", "holder", 1, "nonce-1", 1_000, 1_040, 1_040)
     ]
     assert acquire(store, "bob").epoch == 2

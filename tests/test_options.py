@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ from sqlalchemy.orm import Session
 from broker import Broker, Options, UnitOfWork
 from broker.errors import ConfigurationError
 from broker.options import MAX_RECEIPT_CAPACITY, random_nonce
-from tests.support import ManualClock, acquire, open_store, rows, url_of
+from tests.places import Place, rows, url_of
+from tests.support import ManualClock, acquire, open_store
 
 
 def test_the_defaults_are_those_of_the_protocol() -> None:
@@ -92,10 +92,10 @@ def test_a_random_nonce_is_32_hex_digits_and_never_the_same() -> None:
     assert all(re.fullmatch("[0-9a-f]{32}", nonce) for nonce in nonces)
 
 
-def test_the_nonce_source_makes_the_secret_of_each_lease(path: Path) -> None:
-    with Broker.open(url_of(path), options=Options(nonce=lambda: "chosen")) as store:
+def test_the_nonce_source_makes_the_secret_of_each_lease(place: Place) -> None:
+    with Broker.open(url_of(place), options=Options(nonce=lambda: "chosen")) as store:
         assert acquire(store).nonce == "chosen"
-    assert rows(path, "SELECT nonce FROM actor_leases") == [("chosen",)]
+    assert rows(place, "SELECT nonce FROM actor_leases") == [("chosen",)]
 
 
 def test_a_given_wall_clock_alone_stands_with_a_monotonic_clock_that_stands_still() -> None:
@@ -114,11 +114,11 @@ def test_without_clocks_the_systems_are_used() -> None:
 
 
 def test_the_clocks_of_a_unit_of_work_are_those_of_its_options(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    open_store(path, clock).close()
+    open_store(place, clock).close()
     clock.advance(5_000)
-    engine = create_engine(url_of(path))
+    engine = create_engine(url_of(place))
     with Session(engine) as session:
         lease = acquire(UnitOfWork(session, clock.options()))
         session.commit()

@@ -11,6 +11,7 @@ from broker import Broker
 from broker.errors import CorruptRow, InvalidRequest
 from broker.messages import StoredOutboxMessage
 from broker.outbox import _PENDING
+from tests.places import Place, client, raw, rows
 from tests.support import (
     ManualClock,
     acquire,
@@ -19,8 +20,6 @@ from tests.support import (
     floor,
     outbox_message,
     query_plan,
-    raw,
-    rows,
 )
 
 
@@ -81,11 +80,11 @@ def test_a_message_is_due_from_its_very_millisecond_at_the_time_asked_for(
 
 
 def test_without_a_time_broker_time_counts_the_persisted_floor_included(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     send(store, outbox_message("o", availableAt=2_000))
     assert pending(store) == []
-    with raw(path) as other:
+    with client(place) as other:
         other.execute("UPDATE metadata SET value = '2000' WHERE key = 'logical_time_floor'")
     assert pending(store) == ["o"]
 
@@ -128,12 +127,12 @@ def test_a_bad_request_for_the_pending_is_refused(
 
 
 def test_marking_sets_the_time_counts_the_attempt_and_says_that_it_was_this_call(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     send(store, outbox_message("o"), outbox_message("p"))
     clock.advance(30)
     assert store.mark_outbox_delivered({"outboxId": "o"}) is True
-    assert rows(path, "SELECT outbox_id, delivered_at, attempts FROM outbox ORDER BY 1") == [
+    assert rows(place, "SELECT outbox_id, delivered_at, attempts FROM outbox ORDER BY 1") == [
         ("o", 1_030, 1),
         ("p", None, 0),
     ]
@@ -141,40 +140,42 @@ def test_marking_sets_the_time_counts_the_attempt_and_says_that_it_was_this_call
 
 
 def test_marking_again_changes_nothing_and_says_so(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     send(store, outbox_message("o"))
     assert store.mark_outbox_delivered({"outboxId": "o", "deliveredAt": 5})
     clock.advance(1)
     assert store.mark_outbox_delivered({"outboxId": "o", "deliveredAt": 6}) is False
-    assert rows(path, "SELECT delivered_at, attempts FROM outbox") == [(5, 1)]
+    assert rows(place, "SELECT delivered_at, attempts FROM outbox") == [(5, 1)]
 
 
 @pytest.mark.parametrize("outbox_id", ["unknown", "O", "o ", "message"])
-def test_marking_what_is_not_there_says_so(store: Broker, path: Path, outbox_id: str) -> None:
+def test_marking_what_is_not_there_says_so(store: Broker, place: Place, outbox_id: str) -> None:
     send(store, outbox_message("o"))
     assert store.mark_outbox_delivered({"outboxId": outbox_id}) is False
-    assert rows(path, "SELECT delivered_at, attempts FROM outbox") == [(None, 0)]
+    assert rows(place, "SELECT delivered_at, attempts FROM outbox") == [(None, 0)]
 
 
 @pytest.mark.parametrize("delivered_at", [0, 2**53 - 1])
-def test_any_safe_time_of_delivery_is_stored(store: Broker, path: Path, delivered_at: int) -> None:
+def test_any_safe_time_of_delivery_is_stored(
+    store: Broker, place: Place, delivered_at: int
+) -> None:
     send(store, outbox_message("o"))
     assert store.mark_outbox_delivered({"outboxId": "o", "deliveredAt": delivered_at})
-    assert rows(path, "SELECT delivered_at FROM outbox") == [(delivered_at,)]
+    assert rows(place, "SELECT delivered_at FROM outbox") == [(delivered_at,)]
 
 
-def test_marking_persists_no_time(store: Broker, path: Path, clock: ManualClock) -> None:
+def test_marking_persists_no_time(store: Broker, place: Place, clock: ManualClock) -> None:
     send(store, outbox_message("o"))
     clock.advance(500)
     store.mark_outbox_delivered({"outboxId": "o"})
-    assert floor(path) == "1000"
-    assert rows(path, "SELECT delivered_at FROM outbox") == [(1_500,)]
+    assert floor(place) == "1000"
+    assert rows(place, "SELECT delivered_at FROM outbox") == [(1_500,)]
 
 
-def test_a_message_whose_payload_cannot_be_read_names_its_row(store: Broker, path: Path) -> None:
+def test_a_message_whose_payload_cannot_be_read_names_its_row(store: Broker, place: Place) -> None:
     send(store, outbox_message("o"), outbox_message("p"))
-    with raw(path) as other:
+    with client(place) as other:
         other.execute("UPDATE outbox SET payload_json = '{' WHERE outbox_id = 'p'")
     assert pending(store, limit=1) == ["o"]
     with expect_refusal(CorruptRow, table="outbox", row="p", column="payload_json"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,8 @@ import pytest
 from broker import Broker
 from broker.errors import CorruptRow, IdempotencyConflict
 from broker.messages import StoredProjection
-from tests.support import ManualClock, acquire, commit_request, contents, expect_refusal, raw, rows
+from tests.places import Place, client, contents, rows
+from tests.support import ManualClock, acquire, commit_request, expect_refusal
 
 
 def project(store: Broker, value: Any, message_id: str = "message", **others: Any) -> None:
@@ -56,27 +56,29 @@ def test_a_replayed_commit_does_not_bring_an_older_value_back(store: Broker) -> 
 
 
 def test_a_projection_of_another_stream_is_refused_with_all_of_its_commit(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     project(store, 1)
     other = acquire(store, "b", "t")
-    before = contents(path)
+    before = contents(place)
     mine, theirs = {"projectionId": "mine", "value": 1}, {"projectionId": "p", "value": 2}
     with expect_refusal(IdempotencyConflict, projectionId="p", streamId="t"):
         store.commit(commit_request(other, "m2", projections=[mine, theirs]))
-    assert contents(path) == before
+    assert contents(place) == before
 
 
-def test_projections_that_a_commit_does_not_name_stay(store: Broker, path: Path) -> None:
+def test_projections_that_a_commit_does_not_name_stay(store: Broker, place: Place) -> None:
     project(store, 1)
     project(store, 2, "m2", expectedRevision=1, projections=[{"projectionId": "q", "value": 3}])
-    assert rows(path, "SELECT projection_id, revision, value_json FROM projections") == [
+    assert rows(
+        place, "SELECT projection_id, revision, value_json FROM projections ORDER BY 1"
+    ) == [
         ("p", 1, "1"),
         ("q", 2, "3"),
     ]
 
 
-def test_b51_a_projection_and_its_revision_are_of_one_commit(store: Broker, path: Path) -> None:
+def test_b51_a_projection_and_its_revision_are_of_one_commit(store: Broker, place: Place) -> None:
     project(store, {"seen": 1})
     with expect_refusal(IdempotencyConflict, field="eventId", id="message-event"):
         project(
@@ -86,15 +88,15 @@ def test_b51_a_projection_and_its_revision_are_of_one_commit(store: Broker, path
             expectedRevision=1,
             events=[{"eventId": "message-event", "eventType": "t", "payload": 0}],
         )
-    assert rows(path, "SELECT revision, value_json FROM projections") == [(1, '{"seen":1}')]
+    assert rows(place, "SELECT revision, value_json FROM projections") == [(1, '{"seen":1}')]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 5_000])
 def test_a_projection_that_cannot_be_read_names_its_row(
-    store: Broker, path: Path, text: str
+    store: Broker, place: Place, text: str
 ) -> None:
     project(store, 1)
-    with raw(path) as other:
+    with client(place) as other:
         other.execute("UPDATE projections SET value_json = ?", (text,))
     with expect_refusal(CorruptRow, table="projections", row="p", column="value_json"):
         store.read_projection({"projectionId": "p"})

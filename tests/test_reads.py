@@ -17,6 +17,7 @@ from broker import Broker, UnitOfWork
 from broker.errors import InvalidRequest, StaleLease
 from broker.messages import EventsPage, StoredEvent
 from broker.reads import _PAGE
+from tests.places import Place, url_of
 from tests.reads_support import array_bytes, frame, ids, write
 from tests.support import (
     ManualClock,
@@ -28,7 +29,6 @@ from tests.support import (
     open_store,
     page_request,
     query_plan,
-    url_of,
 )
 
 # --- Streams ----------------------------------------------------------------------------------
@@ -200,8 +200,8 @@ def test_a_budget_too_small_for_anything_serves_where_there_is_nothing(
     assert page == EventsPage((), 5, 5, done=True)
 
 
-def test_the_stores_own_budget_counts_where_none_is_given(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock, page_max_bytes=400) as store:
+def test_the_stores_own_budget_counts_where_none_is_given(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock, page_max_bytes=400) as store:
         lease = acquire(store)
         events = [event(f"e{number}", "x" * 100) for number in range(4)]
         store.commit(commit_request(lease, events=events))

@@ -11,6 +11,7 @@ from broker import Broker
 from broker.errors import CorruptRow, InvalidRequest
 from broker.messages import JournalEvent, ReadModelSource
 from broker.reads import _READ_MODEL, _SOURCES, _STREAMS_BETWEEN, _STREAMS_FROM
+from tests.places import Place, client, raw
 from tests.reads_support import array_bytes, frame, ids, write
 from tests.support import (
     ManualClock,
@@ -19,7 +20,6 @@ from tests.support import (
     expect_refusal,
     open_store,
     query_plan,
-    raw,
     runtime_event,
 )
 
@@ -192,10 +192,10 @@ def test_an_event_in_a_stream_that_the_workspace_does_not_own_stays_out(store: B
 
 @pytest.mark.parametrize("text", ['{"actor":', "", "NaN", '{"a":1} x'])
 def test_b26_malformed_rows_of_another_writer_do_not_break_the_read_model(
-    store: Broker, path: Path, text: str
+    store: Broker, place: Place, text: str
 ) -> None:
     write(store, "s", frame("f1", "s"))
-    with raw(path) as other:
+    with client(place) as other:
         other.execute(
             "INSERT INTO events (event_id, message_id, stream_id, revision, event_type,"
             " payload_json, producer_epoch, occurred_at)"
@@ -212,15 +212,15 @@ def test_b26_malformed_rows_of_another_writer_do_not_break_the_read_model(
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_read_model_keeps_its_budget_to_the_byte(
-    path: Path, clock: ManualClock, count: int
+    place: Place, clock: ManualClock, count: int
 ) -> None:
     frames = [frame(f"f{number}", "s", payload="é" * number) for number in range(12)]
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         write(store, "s", *frames)
         everything = model(store, afterCursor=8)
     budget = array_bytes(everything[:count])
     for spare, found in ((0, count), (-1, max(count - 1, 1))):
-        with open_store(path, clock, read_model_max_bytes=budget + spare) as store:
+        with open_store(place, clock, read_model_max_bytes=budget + spare) as store:
             assert model(store, afterCursor=8) == everything[:found]
 
 
@@ -234,8 +234,8 @@ def test_a_first_event_over_the_budget_comes_alone_so_that_a_reader_gets_on(
     assert ids(model(store, afterCursor=2)) == ["f2", "f3"]
 
 
-def test_the_event_type_of_the_read_model_can_be_chosen(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock, read_model_event_type="it's v3") as store:
+def test_the_event_type_of_the_read_model_can_be_chosen(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock, read_model_event_type="it's v3") as store:
         write(store, "s", frame("f2", "s"), frame("f3", "s", eventType="it's v3"))
         assert ids(model(store)) == ["f3"]
         write(store, "t", frame("g2", "t"))

@@ -16,7 +16,8 @@ from broker.leases import acquire as acquire_operation
 from broker.messages import AcquireLeaseRequest
 from broker.receipts import _MAKE_ROOM, Receipt
 from broker.transaction import Write
-from tests.support import ManualClock, contents, expect_refusal, open_store, query_plan, raw, rows
+from tests.places import Place, client, contents, raw, rows
+from tests.support import ManualClock, expect_refusal, open_store, query_plan
 
 LEASE = {"epoch": 1, "nonce": "nonce-1"}
 ACQUIRE: dict[str, Any] = {"actorId": "ann", "streamId": "s", "holderId": "h", "ttlMs": 100}
@@ -55,14 +56,14 @@ def canonical_hash(request: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("method", MUTATIONS)
 def test_a_repeated_mutation_gets_the_recorded_response_and_changes_nothing(
-    store: Broker, path: Path, clock: ManualClock, method: str
+    store: Broker, place: Place, clock: ManualClock, method: str
 ) -> None:
     prepare(store, clock, method)
     first = mutate(store, method)
-    before = contents(path)
+    before = contents(place)
     clock.advance(5)
     assert mutate(store, method) == first
-    assert contents(path) == before
+    assert contents(place) == before
 
 
 @pytest.mark.parametrize("name", ["é", "\U0001f600", "\x7f", "\2", '"', "\\", "\u2028", "</a>"])
@@ -77,13 +78,13 @@ def test_an_id_goes_into_the_hash_with_the_least_escapes(name: str) -> None:
 
 @pytest.mark.parametrize("method", MUTATIONS)
 def test_a_receipt_holds_method_hash_response_and_time(
-    store: Broker, path: Path, clock: ManualClock, method: str
+    store: Broker, place: Place, clock: ManualClock, method: str
 ) -> None:
     prepare(store, clock, method)
     clock.advance(5)
     response = mutate(store, method)
     wire = None if response is None else response.to_json()
-    ((*facts, response_json, created_at),) = rows(path, "SELECT * FROM mutation_receipts")
+    ((*facts, response_json, created_at),) = rows(place, "SELECT * FROM mutation_receipts")
     assert facts == ["r", method, canonical_hash(MUTATIONS[method][1])]
     assert json.loads(response_json) == wire
     assert created_at == clock.wall_ms
@@ -134,13 +135,13 @@ def test_a_takeover_with_the_parameters_of_an_acquire_is_another_method(store: B
     ],
 )
 def test_other_parameters_are_a_conflict_and_change_nothing(
-    store: Broker, path: Path, changes: dict[str, Any]
+    store: Broker, place: Place, changes: dict[str, Any]
 ) -> None:
     mutate(store, "lease.acquire")
-    before = contents(path)
+    before = contents(place)
     with expect_refusal(IdempotencyConflict, requestId="r", method="lease.acquire"):
         mutate(store, "lease.acquire", **changes)
-    assert contents(path) == before
+    assert contents(place) == before
 
 
 def test_a_stream_given_and_the_same_stream_by_default_are_other_parameters(store: Broker) -> None:
@@ -175,11 +176,11 @@ def test_the_time_that_was_sent_counts(store: Broker) -> None:
         mutate(store, "lease.acquire")
 
 
-def test_the_id_itself_does_not_count(store: Broker, path: Path, clock: ManualClock) -> None:
+def test_the_id_itself_does_not_count(store: Broker, place: Place, clock: ManualClock) -> None:
     mutate(store, "lease.acquire", "one")
     clock.advance(100)
     mutate(store, "lease.acquire", "two")
-    hashes = rows(path, "SELECT DISTINCT params_hash FROM mutation_receipts")
+    hashes = rows(place, "SELECT DISTINCT params_hash FROM mutation_receipts")
     assert hashes == [(canonical_hash(ACQUIRE),)]
 
 
@@ -192,19 +193,19 @@ def test_an_id_of_another_spelling_is_another_id(
     assert mutate(store, "lease.acquire", other).epoch == 2
 
 
-def test_without_an_id_nothing_is_recorded(store: Broker, path: Path) -> None:
+def test_without_an_id_nothing_is_recorded(store: Broker, place: Place) -> None:
     mutate(store, "lease.acquire", None)
-    assert rows(path, "SELECT * FROM mutation_receipts") == []
+    assert rows(place, "SELECT * FROM mutation_receipts") == []
 
 
 def test_a_refused_mutation_leaves_no_receipt_and_the_id_can_be_used(
-    store: Broker, path: Path, clock: ManualClock
+    store: Broker, place: Place, clock: ManualClock
 ) -> None:
     with expect_refusal(StaleLease, actorId="ann"):
         mutate(store, "lease.heartbeat")
     with expect_refusal(InvalidRequest, field="ttlMs"):
         mutate(store, "lease.acquire", ttlMs=2**53 - 1)
-    assert rows(path, "SELECT * FROM mutation_receipts") == []
+    assert rows(place, "SELECT * FROM mutation_receipts") == []
     assert mutate(store, "lease.acquire").epoch == 1
 
 
@@ -228,23 +229,23 @@ def test_the_greatest_duration_is_recovered_although_time_has_moved_on(
 
 
 def test_a_receipt_that_appears_after_the_first_look_is_found_in_the_transaction(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     first = mutate(store, "lease.acquire")
-    before = contents(path)
+    before = contents(place)
     late = acquire_operation(ACQUIRE, "r")
     assert store._write(lambda: Write(late.apply)) == first
     other = acquire_operation(ACQUIRE | {"ttlMs": 1}, "r")
     with expect_refusal(IdempotencyConflict, requestId="r", method="lease.acquire"):
         store._write(lambda: Write(other.apply))
-    assert contents(path) == before
+    assert contents(place) == before
 
 
-def test_a_receipt_outlives_the_store_that_recorded_it(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock) as store:
+def test_a_receipt_outlives_the_store_that_recorded_it(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock) as store:
         first = mutate(store, "lease.acquire")
     clock.advance(1_000)
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         assert mutate(store, "lease.acquire") == first
 
 
@@ -257,55 +258,55 @@ def fill(store: Broker, clock: ManualClock, *request_ids: str, step: int = 1) ->
         clock.advance(step)
 
 
-def kept(path: Path) -> list[str]:
+def kept(place: Place) -> list[str]:
     query = "SELECT request_id FROM mutation_receipts ORDER BY created_at, request_id"
-    return [request_id for (request_id,) in rows(path, query)]
+    return [request_id for (request_id,) in rows(place, query)]
 
 
-def test_the_oldest_receipt_makes_room_for_the_new_one(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock, receipt_capacity=3) as store:
+def test_the_oldest_receipt_makes_room_for_the_new_one(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock, receipt_capacity=3) as store:
         fill(store, clock, "d", "c", "b")
-        assert kept(path) == ["d", "c", "b"]
+        assert kept(place) == ["d", "c", "b"]
         fill(store, clock, "a")
-        assert kept(path) == ["c", "b", "a"]
+        assert kept(place) == ["c", "b", "a"]
 
 
-def test_of_receipts_of_one_moment_the_first_by_id_goes(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock, receipt_capacity=3) as store:
+def test_of_receipts_of_one_moment_the_first_by_id_goes(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock, receipt_capacity=3) as store:
         fill(store, clock, "b", "B", "é", "a", step=0)
-        assert kept(path) == ["a", "b", "é"]
+        assert kept(place) == ["a", "b", "é"]
 
 
 def test_the_new_receipt_stays_even_if_it_is_the_first_by_order(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    with open_store(path, clock, receipt_capacity=1) as store:
+    with open_store(place, clock, receipt_capacity=1) as store:
         fill(store, clock, "b", "a", step=0)
-        assert kept(path) == ["a"]
+        assert kept(place) == ["a"]
 
 
 def test_a_smaller_capacity_takes_effect_with_the_next_receipt(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         fill(store, clock, *"abcdef")
-    with open_store(path, clock, receipt_capacity=2, nonce=lambda: "n") as store:
-        assert kept(path) == list("abcdef")
+    with open_store(place, clock, receipt_capacity=2, nonce=lambda: "n") as store:
+        assert kept(place) == list("abcdef")
         fill(store, clock, "g")
-        assert kept(path) == ["f", "g"]
+        assert kept(place) == ["f", "g"]
 
 
-def test_a_recovered_response_makes_no_room(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock, receipt_capacity=2) as store:
+def test_a_recovered_response_makes_no_room(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock, receipt_capacity=2) as store:
         fill(store, clock, "a", "b")
         mutate(store, "lease.acquire", "a", actorId="a-a", streamId="a")
-        assert kept(path) == ["a", "b"]
+        assert kept(place) == ["a", "b"]
 
 
 def test_b38_a_mutation_whose_receipt_has_made_room_runs_again(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    with open_store(path, clock, receipt_capacity=1) as store:
+    with open_store(place, clock, receipt_capacity=1) as store:
         first = mutate(store, "lease.acquire")
         clock.advance(100)
         fill(store, clock, "other")
@@ -341,9 +342,9 @@ def test_making_room_scans_no_table(store: Broker, path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "5", "null", '"text"', "[]", "{}", '{"actorId":"ann"}', "[" * 5_000]
 )
-def test_a_receipt_that_holds_no_lease_is_named(store: Broker, path: Path, text: str) -> None:
+def test_a_receipt_that_holds_no_lease_is_named(store: Broker, place: Place, text: str) -> None:
     mutate(store, "lease.acquire")
-    with raw(path) as other:
+    with client(place) as other:
         other.execute("UPDATE mutation_receipts SET response_json = ?", (text,))
     look: list[Callable[[], object]] = [
         lambda: mutate(store, "lease.acquire"),
@@ -356,13 +357,13 @@ def test_a_receipt_that_holds_no_lease_is_named(store: Broker, path: Path, text:
 
 @pytest.mark.parametrize("method", sorted(set(MUTATIONS) - {"lease.release"}))
 def test_a_receipt_of_nothing_is_no_answer_to_who_asks_for_a_lease(
-    store: Broker, path: Path, clock: ManualClock, method: str
+    store: Broker, place: Place, clock: ManualClock, method: str
 ) -> None:
     prepare(store, clock, method)
     mutate(store, method)
-    with raw(path) as other:
+    with client(place) as other:
         other.execute("UPDATE mutation_receipts SET response_json = 'null'")
-    before = contents(path)
+    before = contents(place)
     with expect_refusal(CorruptRow, table="mutation_receipts", row="r", column="response_json"):
         mutate(store, method)
-    assert contents(path) == before
+    assert contents(place) == before

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from broker import Broker, Options, UnitOfWork, schema
 from broker.clock import LogicalClock
 from broker.errors import ConfigurationError, DatabaseUnavailable, SchemaError
+from tests.places import Place, contents, rows, url_of
 from tests.support import (
     Application,
     ManualClock,
@@ -25,14 +26,14 @@ from tests.support import (
     commit_request,
     messages,
     orders,
-    rows,
-    url_of,
 )
 
 # ---------------------------------------------------------------------------------------- engines
 
 
-def test_an_engine_that_commits_every_statement_is_refused(database: Path, unit_on: UnitOn) -> None:
+def test_an_engine_that_commits_every_statement_is_refused(
+    database: Place, unit_on: UnitOn
+) -> None:
     engine = create_engine(url_of(database), isolation_level="AUTOCOMMIT")
     with Session(engine) as session, pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
         acquire(unit_on(session))
@@ -85,11 +86,9 @@ def test_an_engine_in_memory_is_refused(unit_on: UnitOn) -> None:
 
 
 def test_an_engine_that_makes_its_own_connections_to_a_file_will_do(
-    database: Path, unit_on: UnitOn
+    database: Place, path: Path, unit_on: UnitOn
 ) -> None:
-    engine = create_engine(
-        "sqlite://", creator=lambda: sqlite3.connect(database), poolclass=NullPool
-    )
+    engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(path), poolclass=NullPool)
     with Session(engine) as session:
         acquire(unit_on(session))
         session.commit()
@@ -97,47 +96,43 @@ def test_an_engine_that_makes_its_own_connections_to_a_file_will_do(
 
 
 def test_a_database_without_the_stores_tables_is_a_schema_error(
-    path: Path, unit_on: UnitOn
+    empty_place: Place, unit_on: UnitOn
 ) -> None:
-    engine = create_engine(url_of(path))
+    engine = create_engine(url_of(empty_place))
     Application.metadata.create_all(engine)
     with Session(engine) as session:
         with pytest.raises(SchemaError):
             acquire(unit_on(session))
         session.add(Order(name="mine"))
         session.commit()
-    assert orders(path) == ["mine"]
-    assert {
-        name for (name,) in rows(path, "SELECT name FROM sqlite_schema WHERE type = 'table'")
-    } == {
-        "lines",
-        "orders",
-    }
+    assert orders(empty_place) == ["mine"]
+    assert contents(empty_place).keys() == {"lines", "orders"}
 
 
 @pytest.mark.parametrize("revision", ["0001", "0003"])
 def test_a_database_at_an_old_revision_is_a_schema_error_until_it_is_upgraded(
-    path: Path, unit_on: UnitOn, revision: str
+    empty_place: Place, unit_on: UnitOn, revision: str
 ) -> None:
-    schema.upgrade(url_of(path), revision)
-    engine = create_engine(url_of(path))
+    url = url_of(empty_place)
+    schema.upgrade(url, revision)
+    engine = create_engine(url)
     with Session(engine) as session:
         with pytest.raises(SchemaError, match=f"revision {revision}"):
             acquire(unit_on(session))
         session.rollback()
-        schema.upgrade(url_of(path))
+        schema.upgrade(url)
         assert acquire(unit_on(session)).epoch == 1
 
 
-def test_a_folder_that_is_gone_is_said(database: Path, unit_on: UnitOn) -> None:
-    engine = create_engine(url_of(database))
-    shutil.rmtree(database.parent)
+def test_a_folder_that_is_gone_is_said(database: Place, path: Path, unit_on: UnitOn) -> None:
+    engine = create_engine(url_of(path))
+    shutil.rmtree(path.parent)
     with Session(engine) as session, pytest.raises(DatabaseUnavailable, match="cannot be opened"):
         acquire(unit_on(session))
-    database.parent.mkdir()
+    path.parent.mkdir()
 
 
-def test_checks_are_made_once_a_connection(configured: Engine, unit_on: UnitOn) -> None:
+def test_checks_are_made_once_a_connection(configured: Engine, path: Path, unit_on: UnitOn) -> None:
     seen: list[str] = []
 
     @event.listens_for(configured, "before_cursor_execute")
@@ -197,7 +192,7 @@ def clocks_alive() -> int:
 
 
 def test_options_that_are_made_for_each_session_leave_no_clocks_behind(
-    configured: Engine, database: Path
+    configured: Engine, database: Place
 ) -> None:
     before = clocks_alive()
     for _ in range(300):

@@ -13,17 +13,15 @@ from sqlalchemy.orm import Session
 
 from broker import Broker, UnitOfWork, configure_engine
 from broker.operations import Operations
+from tests.places import Place, PlaceOn, contents, rows, url_of
 from tests.support import (
     ManualClock,
     acquire,
-    contents,
     is_write_locked,
     open_store,
     operate,
     operation_names,
     operation_requests,
-    rows,
-    url_of,
 )
 
 
@@ -56,27 +54,26 @@ def test_the_examples_cover_every_operation(store: Broker, clock: ManualClock) -
 
 
 def test_every_operation_takes_its_message_a_dict_and_any_other_mapping(
-    tmp_path: Path,
+    backend: str, place_on: PlaceOn
 ) -> None:
-    answers = {}
+    answers, leases = {}, {}
     for form, convert in FORMS.items():
         clock = ManualClock()
-        with open_store(tmp_path / f"{form}.db", clock) as store:
+        with place_on(backend) as place, open_store(place, clock) as store:
             answers[form] = {
                 name: operate(store, name, request and convert(request))
                 for name, request in operation_requests(store, clock).items()
             }
+            leases[form] = contents(place)["actor_leases"]
     assert answers["message"] == answers["dict"] == answers["mapping"]
-    assert (
-        contents(tmp_path / "message.db")["actor_leases"]
-        == (contents(tmp_path / "mapping.db")["actor_leases"])
-    )
+    assert len({len(each) for each in leases.values()}) == 1
+    assert leases["message"] == leases["mapping"]
 
 
-def test_a_unit_of_work_of_the_store_has_its_clock_and_options(path: Path) -> None:
+def test_a_unit_of_work_of_the_store_has_its_clock_and_options(place: Place) -> None:
     clock = ManualClock()
-    engine = configure_engine(create_engine(url_of(path)))
-    with open_store(path, clock) as store, Session(engine) as session:
+    engine = configure_engine(create_engine(url_of(place)))
+    with open_store(place, clock) as store, Session(engine) as session:
         unit = store.unit_of_work(session)
         assert isinstance(unit, UnitOfWork)
         assert unit.options is store.options
@@ -88,11 +85,11 @@ def test_a_unit_of_work_of_the_store_has_its_clock_and_options(path: Path) -> No
         assert acquire(store, "second", "second").acquired_at == 1_500
 
 
-def test_a_unit_of_work_may_be_on_the_stores_own_engine(store: Broker, path: Path) -> None:
+def test_a_unit_of_work_may_be_on_the_stores_own_engine(store: Broker, place: Place) -> None:
     with Session(store.engine) as session:
         acquire(store.unit_of_work(session))
         session.rollback()
-    assert rows(path, "SELECT * FROM actor_leases") == []
+    assert rows(place, "SELECT * FROM actor_leases") == []
 
 
 def test_other_clients_see_no_lock_of_an_idle_store(store: Broker, path: Path) -> None:

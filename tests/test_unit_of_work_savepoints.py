@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from broker import configure_engine
 from broker.errors import ConfigurationError, DatabaseError, IdempotencyConflict, RevisionConflict
 from broker.models import ActorLease, Event, Stream
 from tests import support
+from tests.places import Place, contents, rows, url_of
 from tests.support import (
-    CONFIGURED,
     ENGINES,
+    NESTING,
     ManualClock,
     Order,
     UnitOn,
@@ -27,22 +28,12 @@ from tests.support import (
     is_write_locked,
     messages,
     orders,
-    rows,
-    url_of,
     used_ids,
 )
 
 
-@pytest.fixture(params=CONFIGURED)
-def nesting(request: pytest.FixtureRequest, database: Path) -> Iterator[Engine]:
-    """Engines on which savepoints nest."""
-    made = ENGINES[request.param](url_of(database))
-    yield made
-    made.dispose()
-
-
 def test_what_happened_in_a_savepoint_goes_with_it(
-    nesting: Engine, database: Path, unit_on: UnitOn
+    nesting: Engine, database: Place, unit_on: UnitOn
 ) -> None:
     with Session(nesting) as session:
         unit = unit_on(session)
@@ -62,7 +53,7 @@ def test_what_happened_in_a_savepoint_goes_with_it(
 
 
 def test_a_released_savepoint_falls_with_the_transaction(
-    nesting: Engine, database: Path, unit_on: UnitOn
+    nesting: Engine, database: Place, unit_on: UnitOn
 ) -> None:
     with Session(nesting) as session:
         with session.begin_nested():
@@ -74,7 +65,7 @@ def test_a_released_savepoint_falls_with_the_transaction(
 
 
 def test_the_clock_is_persisted_again_after_its_savepoint_was_rolled_back(
-    nesting: Engine, database: Path, unit_on: UnitOn, clock: ManualClock
+    nesting: Engine, database: Place, unit_on: UnitOn, clock: ManualClock
 ) -> None:
     clock.advance(250)
     with Session(nesting) as session:
@@ -88,7 +79,7 @@ def test_the_clock_is_persisted_again_after_its_savepoint_was_rolled_back(
 
 
 def test_a_refused_commit_leaves_the_callers_savepoint_as_it_is(
-    nesting: Engine, database: Path, unit_on: UnitOn
+    nesting: Engine, database: Place, unit_on: UnitOn
 ) -> None:
     with Session(nesting) as session:
         lease = used_ids(session, unit_on)
@@ -115,11 +106,11 @@ def test_a_refused_commit_leaves_the_callers_savepoint_as_it_is(
     assert messages(database) == ["message"]
 
 
-@pytest.mark.parametrize("name", [name for name in ENGINES if name not in CONFIGURED])
+@pytest.mark.parametrize("name", sorted(ENGINES["sqlite"].keys() - NESTING["sqlite"].keys()))
 def test_a_savepoint_that_would_commit_by_itself_is_refused(
-    database: Path, unit_on: UnitOn, name: str
+    database: Place, path: Path, unit_on: UnitOn, name: str
 ) -> None:
-    with Session(ENGINES[name](url_of(database))) as session:
+    with Session(ENGINES["sqlite"][name](url_of(path))) as session:
         nested = session.begin_nested()
         session.connection()
         with pytest.raises(ConfigurationError, match=r"savepoint.*configure_engine"):
@@ -129,8 +120,8 @@ def test_a_savepoint_that_would_commit_by_itself_is_refused(
         with session.begin_nested():
             unit_on(session).commit(commit_request(lease))
         session.rollback()
-    assert rows(database, "SELECT * FROM actor_leases") == []
-    assert messages(database) == []
+    assert rows(path, "SELECT * FROM actor_leases") == []
+    assert messages(path) == []
 
 
 def begins_nothing(url: str) -> Engine:
@@ -190,20 +181,20 @@ RECIPES: dict[str, tuple[Callable[[str], Engine], Callable[[Engine, Work, str], 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_transaction_that_begins_with_a_savepoint_is_refused_and_leaves_no_row(
-    database: Path, unit_on: UnitOn, name: str
+    database: Place, path: Path, unit_on: UnitOn, name: str
 ) -> None:
     make, run = RECIPES[name]
-    engine = make(url_of(database))
+    engine = make(url_of(path))
     with pytest.raises(ConfigurationError):
         run(engine, lambda session: acquire(unit_on(session)), "rollback")
-    assert rows(database, "SELECT * FROM actor_leases") == []
-    assert not is_write_locked(database)
+    assert rows(path, "SELECT * FROM actor_leases") == []
+    assert not is_write_locked(path)
     engine.dispose()
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_on_a_configured_engine_such_a_savepoint_falls_and_stands_with_its_transaction(
-    database: Path, unit_on: UnitOn, name: str
+    database: Place, path: Path, unit_on: UnitOn, name: str
 ) -> None:
     make, run = RECIPES[name]
     engine = configure_engine(make(url_of(database)))
@@ -225,11 +216,11 @@ SQLITE_SAVEPOINT = 32  # which the standard library gives no name
 
 
 def test_half_a_refused_commit_is_never_committed_even_where_it_cannot_be_undone(
-    engine: Engine, database: Path, unit_on: UnitOn
+    engine: Engine, path: Path, unit_on: UnitOn
 ) -> None:
     with Session(engine) as session:
         lease = used_ids(session, unit_on)
-        before = support.contents(database)
+        before = contents(path)
         unit = unit_on(session)
         session.add(Order(name="mine"))
         session.flush()
@@ -247,13 +238,13 @@ def test_half_a_refused_commit_is_never_committed_even_where_it_cannot_be_undone
         with pytest.raises(Exception, match="roll"):
             session.commit()
         session.rollback()
-        assert support.contents(database) == before
-        assert not is_write_locked(database)
+        assert contents(path) == before
+        assert not is_write_locked(path)
 
         assert unit.commit(commit_request(lease, "good", expectedRevision=1)).revision == 2
         session.commit()
-    assert orders(database) == []
-    assert messages(database) == ["good", "message"]
+    assert orders(path) == []
+    assert messages(path) == ["good", "message"]
 
 
 def test_entities_are_right_again_after_a_write_was_rolled_back_with_its_savepoint(

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine, create_engine
 
 from broker import Broker, configure_engine
-from broker.sqlite.engine import make_engine
-from tests.support import Application, url_of
+from broker.postgresql import engine as postgresql_engine
+from broker.sqlite import engine as sqlite_engine
+from tests.places import Place, PostgresPlace, url_of
+from tests.support import Application
 
-HOOKED: dict[str, Callable[[str], Engine]] = {
-    "ours": make_engine,
-    "configured": lambda url: configure_engine(create_engine(url)),
-}
+HOOKED = ("ours", "configured")
+
+
+def make_hooked(kind: str, place: Place) -> Engine:
+    """An engine with our hooks."""
+    if kind == "configured":
+        return configure_engine(create_engine(url_of(place)))
+    ours = postgresql_engine if isinstance(place, PostgresPlace) else sqlite_engine
+    return ours.make_engine(url_of(place))
 
 
 @pytest.fixture(params=HOOKED)
-def hooked(request: pytest.FixtureRequest, store: Broker, path: Path) -> Iterator[Engine]:
+def hooked(request: pytest.FixtureRequest, store: Broker, place: Place) -> Iterator[Engine]:
     """An engine with our hooks, on a database with the store's tables and the application's."""
-    engine = HOOKED[request.param](url_of(path))
+    engine = make_hooked(request.param, place)
     Application.metadata.create_all(engine)
     yield engine
     engine.dispose()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,26 +18,19 @@ from broker.errors import (
     StaleLease,
 )
 from broker.models import ActorLease
-from tests.support import (
-    Application,
-    Order,
-    acquire,
-    commit_request,
-    is_write_locked,
-    orders,
-    rows,
-)
+from tests.places import Place, async_url_of, rows
+from tests.support import Application, Order, acquire, commit_request, is_write_locked, orders
 
 # --------------------------------------------------------------------------------------------- B59
 
 
 def with_async_session(
-    path: Path, work: Callable[[AsyncSession, AsyncEngine], Any], *, configure: bool = True
+    place: Place, work: Callable[[AsyncSession, AsyncEngine], Any], *, configure: bool = True
 ) -> Any:
     """Do something with a session of an async engine; its pool must be whole afterwards."""
 
     async def run() -> Any:
-        engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+        engine = create_async_engine(async_url_of(place))
         if configure:
             configure_engine(engine.sync_engine)
         async with AsyncSession(engine) as session:
@@ -52,19 +44,19 @@ def with_async_session(
     return asyncio.run(run())
 
 
-def test_b59_an_async_session_is_refused_and_told_the_way(store: Broker, path: Path) -> None:
+def test_b59_an_async_session_is_refused_and_told_the_way(store: Broker, place: Place) -> None:
     async def misuse(session: AsyncSession, _engine: AsyncEngine) -> None:
         with pytest.raises(ConfigurationError, match=r"run_sync\(lambda s: UnitOfWork\(s\)"):
             UnitOfWork(session)  # type: ignore[arg-type]  # what is refused
         with pytest.raises(ConfigurationError, match="run_sync"):
             store.unit_of_work(session)  # type: ignore[arg-type]  # what is refused
 
-    with_async_session(path, misuse)
+    with_async_session(place, misuse)
 
 
 @pytest.mark.parametrize("configure", [True, False])
 def test_b59_through_run_sync_the_rows_of_both_are_committed_together(
-    store: Broker, path: Path, configure: bool
+    store: Broker, place: Place, configure: bool
 ) -> None:
     async def unit(session: AsyncSession, engine: AsyncEngine) -> int:
         async with engine.begin() as connection:
@@ -75,12 +67,12 @@ def test_b59_through_run_sync_the_rows_of_both_are_committed_together(
         await session.commit()
         return result.revision  # a plain record: nothing is expired by the commit
 
-    assert with_async_session(path, unit, configure=configure) == 1
-    assert orders(path) == ["mine"]
-    assert rows(path, "SELECT revision FROM events") == [(1,)]
+    assert with_async_session(place, unit, configure=configure) == 1
+    assert orders(place) == ["mine"]
+    assert rows(place, "SELECT revision FROM events") == [(1,)]
 
 
-def test_b59_through_run_sync_a_rollback_undoes_both(store: Broker, path: Path) -> None:
+def test_b59_through_run_sync_a_rollback_undoes_both(store: Broker, place: Place) -> None:
     async def unit(session: AsyncSession, engine: AsyncEngine) -> None:
         async with engine.begin() as connection:
             await connection.run_sync(Application.metadata.create_all)
@@ -88,14 +80,14 @@ def test_b59_through_run_sync_a_rollback_undoes_both(store: Broker, path: Path) 
         await session.run_sync(lambda sync: acquire(UnitOfWork(sync)))
         await session.rollback()
 
-    with_async_session(path, unit)
-    assert orders(path) == []
-    assert rows(path, "SELECT * FROM actor_leases") == []
-    assert not is_write_locked(path)
+    with_async_session(place, unit)
+    assert orders(place) == []
+    assert rows(place, "SELECT * FROM actor_leases") == []
+    assert not is_write_locked(place)
 
 
 def test_b59_through_run_sync_a_refusal_leaves_the_transaction_usable(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     async def unit(session: AsyncSession, engine: AsyncEngine) -> None:
         async with engine.begin() as connection:
@@ -108,13 +100,13 @@ def test_b59_through_run_sync_a_refusal_leaves_the_transaction_usable(
         await session.run_sync(lambda sync: UnitOfWork(sync).commit(commit_request(lease)))
         await session.commit()
 
-    with_async_session(path, unit)
-    assert orders(path) == ["mine"]
-    assert rows(path, "SELECT message_id FROM inbox") == [("message",)]
+    with_async_session(place, unit)
+    assert orders(place) == ["mine"]
+    assert rows(place, "SELECT message_id FROM inbox") == [("message",)]
 
 
 def test_b59_a_sync_session_on_an_async_engine_is_named_as_the_misuse(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     async def misuse(session: AsyncSession, _engine: AsyncEngine) -> None:
         with pytest.raises(ConfigurationError, match="run_sync"):
@@ -124,12 +116,12 @@ def test_b59_a_sync_session_on_an_async_engine_is_named_as_the_misuse(
         assert lease.epoch == 1
         await session.commit()
 
-    with_async_session(path, misuse)
-    assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    with_async_session(place, misuse)
+    assert rows(place, "SELECT actor_id FROM actor_leases") == [("actor",)]
 
 
 def test_b59_entities_loaded_through_run_sync_can_be_refreshed_after_a_write(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     async def unit(session: AsyncSession, _engine: AsyncEngine) -> int:
         await session.run_sync(lambda sync: acquire(UnitOfWork(sync)))
@@ -140,12 +132,12 @@ def test_b59_entities_loaded_through_run_sync_can_be_refreshed_after_a_write(
         await session.refresh(row)
         return row.expires_at - row.heartbeat_at
 
-    assert with_async_session(path, unit) == 0
+    assert with_async_session(place, unit) == 0
 
 
-def test_b59_many_tasks_write_through_run_sync(store: Broker, path: Path) -> None:
+def test_b59_many_tasks_write_through_run_sync(store: Broker, place: Place) -> None:
     async def work() -> None:
-        engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+        engine = create_async_engine(async_url_of(place))
         configure_engine(engine.sync_engine)
         writing = engine.execution_options(**IMMEDIATE)
 
@@ -157,4 +149,4 @@ def test_b59_many_tasks_write_through_run_sync(store: Broker, path: Path) -> Non
         await engine.dispose()
 
     asyncio.run(work())
-    assert rows(path, "SELECT count(*) FROM actor_leases") == [(8,)]
+    assert rows(place, "SELECT count(*) FROM actor_leases") == [(8,)]

@@ -27,6 +27,7 @@ from broker.errors import (
     ConfigurationError,
 )
 from tests import support
+from tests.places import raw, rows, url_of
 from tests.support import (
     ManualClock,
     acquire,
@@ -35,10 +36,7 @@ from tests.support import (
     open_files,
     open_store,
     page_request,
-    raw,
-    rows,
     start_python,
-    url_of,
 )
 
 # --------------------------------------------------------------------------------------------- B08
@@ -271,7 +269,7 @@ def test_b10_the_answer_to_the_wal_pragma_is_checked(path: Path) -> None:
 # --------------------------------------------------------------------------------------------- B11
 
 
-def test_b11_every_connection_of_the_pool_is_durable(store: Broker) -> None:
+def test_b11_every_connection_of_the_pool_is_durable(path: Path, store: Broker) -> None:
     connections = [store.engine.connect() for _ in range(5)]
     found = [each.exec_driver_sql("PRAGMA synchronous").scalar() for each in connections]
     for each in connections:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import (
-    Engine,
     create_engine,
 )
 from sqlalchemy.orm import Session
@@ -24,19 +23,17 @@ from broker.errors import (
 )
 from broker.statements import Channel
 from tests import support
-from tests.cases.conftest import HOOKED
+from tests.cases.conftest import HOOKED, make_hooked
+from tests.places import Place, contents, rows, url_of
 from tests.support import (
     TTL_MS,
     ManualClock,
     acquire,
     break_commit,
     commit_request,
-    contents,
     is_write_locked,
     open_store,
     outbox_message,
-    rows,
-    url_of,
 )
 
 # --------------------------------------------------------------------------------------------- B39
@@ -59,14 +56,14 @@ def kill_at_statement(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Channel, name, dying(getattr(Channel, name)))
 
 
-def die_committing(path: Path, request: dict[str, Any], at: int) -> bool:
+def die_committing(place: Place, request: dict[str, Any], at: int) -> bool:
     """Commit in a child that dies before statement `at`; whether it died."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             with pytest.MonkeyPatch.context() as patch:
-                store = Broker.open(url_of(path), options=ManualClock().options())
+                store = Broker.open(url_of(place), options=ManualClock().options())
                 kill_at_statement(at, patch)
                 store.commit(request)
                 code = 0
@@ -101,15 +98,15 @@ def test_b39_wherever_a_commit_is_killed_its_key_is_free_and_runs_exactly_once(
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_b39_after_a_kill_the_next_try_does_the_work(path: Path, clock: ManualClock) -> None:
-    with open_store(path, clock) as store:
+def test_b39_after_a_kill_the_next_try_does_the_work(place: Place, clock: ManualClock) -> None:
+    with open_store(place, clock) as store:
         lease = acquire(store)
     request = commit_request(lease)
-    assert die_committing(path, request, 6)
-    with open_store(path, clock) as store:
+    assert die_committing(place, request, 6)
+    with open_store(place, clock) as store:
         first, second = store.commit(request), store.commit(request)
     assert (first.recovered, second.recovered) == (False, True)
-    assert rows(path, "SELECT count(*) FROM events") == [(1,)]
+    assert rows(place, "SELECT count(*) FROM events") == [(1,)]
 
 
 # --------------------------------------------------------------------------------------------- B42
@@ -119,7 +116,7 @@ LOST = ConnectionResetError("lost on the way")
 
 @pytest.mark.parametrize("takes_effect", [True, False])
 def test_b42_a_commit_lost_on_the_way_has_an_unknown_outcome_and_its_retry_settles_it(
-    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
+    store: Broker, place: Place, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
 ) -> None:
     lease = acquire(store)
     request = commit_request(lease)
@@ -128,15 +125,15 @@ def test_b42_a_commit_lost_on_the_way_has_an_unknown_outcome_and_its_retry_settl
     with pytest.raises(OutcomeUnknown, match="same messageId or requestId"):
         store.commit(request)
 
-    assert not is_write_locked(path)
-    assert rows(path, "SELECT count(*) FROM inbox") == [(int(takes_effect),)]
+    assert not is_write_locked(place)
+    assert rows(place, "SELECT count(*) FROM inbox") == [(int(takes_effect),)]
     assert store.commit(request).recovered == takes_effect
-    assert rows(path, "SELECT revision FROM events") == [(1,)]
+    assert rows(place, "SELECT revision FROM events") == [(1,)]
 
 
 @pytest.mark.parametrize("takes_effect", [True, False])
 def test_b42_a_lease_mutation_lost_on_the_way_is_settled_by_its_request_id(
-    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
+    store: Broker, place: Place, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
 ) -> None:
     request = {"actorId": "actor", "holderId": "holder", "ttlMs": TTL_MS}
     break_commit(monkeypatch, LOST, takes_effect=takes_effect)
@@ -144,11 +141,11 @@ def test_b42_a_lease_mutation_lost_on_the_way_is_settled_by_its_request_id(
         store.acquire_lease(request, request_id="receipt")
     lease = store.acquire_lease(request, request_id="receipt")
     assert lease.nonce == ("nonce-1" if takes_effect else "nonce-2")
-    assert rows(path, "SELECT nonce FROM actor_leases") == [(lease.nonce,)]
+    assert rows(place, "SELECT nonce FROM actor_leases") == [(lease.nonce,)]
 
 
 def test_b42_what_has_no_key_is_not_run_again(
-    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    place: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[str] = []
 
@@ -156,7 +153,7 @@ def test_b42_what_has_no_key_is_not_run_again(
         drawn.append("nonce")
         return "nonce"
 
-    with open_store(path, clock, nonce=nonce) as store:
+    with open_store(place, clock, nonce=nonce) as store:
         break_commit(monkeypatch, LOST, takes_effect=False)
         with pytest.raises(OutcomeUnknown):
             acquire(store)
@@ -165,14 +162,14 @@ def test_b42_what_has_no_key_is_not_run_again(
 
 @pytest.mark.parametrize("takes_effect", [True, False])
 def test_b42_a_refusal_whose_clock_cannot_be_kept_leaves_no_lock(
-    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
+    store: Broker, place: Place, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
 ) -> None:
     acquire(store)
     break_commit(monkeypatch, LOST, takes_effect=takes_effect)
     with pytest.raises(OutcomeUnknown):
         acquire(store, "second")
-    assert not is_write_locked(path)
-    assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    assert not is_write_locked(place)
+    assert rows(place, "SELECT actor_id FROM actor_leases") == [("actor",)]
 
 
 def test_b42_a_commit_that_sqlite_turned_down_has_a_known_outcome(
@@ -208,12 +205,12 @@ def between_the_statements(
 
 
 def test_b51_the_statements_of_a_read_see_one_snapshot(
-    store: Broker, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    store: Broker, place: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = acquire(store)
     store.commit(commit_request(lease))
     late = commit_request(lease, "late", expectedRevision=1)
-    with open_store(path, clock) as other:
+    with open_store(place, clock) as other:
         answers = between_the_statements(monkeypatch, lambda: other.commit(late))
         found = store.read_authorized_events(
             {
@@ -226,19 +223,14 @@ def test_b51_the_statements_of_a_read_see_one_snapshot(
     assert store.get_stream_revision({"streamId": "stream"}) == 2
 
 
-@pytest.mark.parametrize(
-    "make", [create_engine, *HOOKED.values()], ids=["default", "ours", "configured"]
-)
+@pytest.mark.parametrize("kind", ["default", *HOOKED])
 def test_b51_the_statements_of_a_units_read_see_one_snapshot_on_any_engine(
-    store: Broker,
-    path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[str], Engine],
+    store: Broker, place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     lease = acquire(store)
     store.commit(commit_request(lease))
     late = commit_request(lease, "late", expectedRevision=1)
-    engine = make(url_of(path))
+    engine = create_engine(url_of(place)) if kind == "default" else make_hooked(kind, place)
     with Session(engine) as session:
         answers = between_the_statements(monkeypatch, lambda: store.commit(late))
         found = store.unit_of_work(session).read_authorized_events(
@@ -253,13 +245,13 @@ def test_b51_the_statements_of_a_units_read_see_one_snapshot_on_any_engine(
 
 
 def test_b51_a_projection_and_its_events_are_killed_or_kept_together(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     lease = acquire(store)
     foreign = acquire(store, "other", "other")
     projections = [{"projectionId": "p", "value": 1}]
     store.commit(commit_request(lease, projections=projections))
-    before = contents(path)
+    before = contents(place)
     with pytest.raises(BrokerError):
         store.commit(commit_request(foreign, "foreign", projections=projections))
-    assert contents(path) == before
+    assert contents(place) == before

@@ -6,7 +6,6 @@ Each rule has more tests next to the module that keeps it; these try the inputs 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from broker import Broker
 from broker.errors import IdempotencyConflict, InvalidRequest
 from broker.messages import AcquireLeaseRequest, validate
+from tests.places import Place, rows
 from tests.support import (
     ManualClock,
     acquire,
@@ -22,7 +22,6 @@ from tests.support import (
     event,
     expect_refusal,
     open_store,
-    rows,
     runtime_event,
 )
 
@@ -42,20 +41,20 @@ def commit_payload(store: Broker, payload: Any, message_id: str = "message") -> 
     return store.commit(commit_request(lease, message_id, expectedRevision=revision, events=events))
 
 
-def stored_payload(path: Path) -> str:
-    ((text,),) = rows(path, "SELECT payload_json FROM events")
+def stored_payload(place: Place) -> str:
+    ((text,),) = rows(place, "SELECT payload_json FROM events")
     return str(text)
 
 
 # --- B28, B29, B30, B31, B33 --------------------------------------------------------------------
 
 
-def test_b28_a_replay_with_keys_in_another_order_is_recovered(store: Broker, path: Path) -> None:
+def test_b28_a_replay_with_keys_in_another_order_is_recovered(store: Broker, place: Place) -> None:
     lease = acquire(store)
     payload = {"\ufffd": 1, "\U0001f600": 2, "__proto__": {"x": 1}, "10": 3, "2": 4}
     request = commit_request(lease, events=[event("e", payload)])
     store.commit(request)
-    assert stored_payload(path) == '{"\ufffd":1,"\U0001f600":2,"__proto__":{"x":1},"10":3,"2":4}'
+    assert stored_payload(place) == '{"\ufffd":1,"\U0001f600":2,"__proto__":{"x":1},"10":3,"2":4}'
     turned = dict(reversed(payload.items()))
     assert store.commit(request | {"events": [event("e", turned)]}).recovered
 
@@ -75,10 +74,10 @@ def test_b28_a_replay_with_keys_in_another_order_is_recovered(store: Broker, pat
     ],
 )
 def test_b29_a_number_is_stored_in_its_ecmascript_text_and_read_back(
-    store: Broker, path: Path, number: float, text: str
+    store: Broker, place: Place, number: float, text: str
 ) -> None:
     commit_payload(store, [number])
-    assert stored_payload(path) == f"[{text}]"
+    assert stored_payload(place) == f"[{text}]"
     (found,) = store.read_events({"streamId": "stream"})
     assert found.payload == [number]
 
@@ -108,18 +107,18 @@ def test_b29_integers_beyond_the_safe_ones_are_refused_as_revisions(
 
 @pytest.mark.parametrize("value", [{1: "a", "1": "b"}, math.nan, [math.inf], {"a": -math.inf}])
 def test_b30_what_json_would_bend_is_refused_before_anything_is_stored(
-    store: Broker, path: Path, value: Any
+    store: Broker, place: Place, value: Any
 ) -> None:
     with expect_refusal(InvalidRequest, field="events[0].payload"):
         commit_payload(store, value)
-    assert rows(path, "SELECT * FROM inbox") == []
+    assert rows(place, "SELECT * FROM inbox") == []
 
 
 def test_b30_a_lone_surrogate_is_kept_in_a_payload_and_refused_in_an_id(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     commit_payload(store, {"\ud83d": "\udc00"})
-    assert stored_payload(path) == r'{"\ud83d":"\udc00"}'
+    assert stored_payload(place) == r'{"\ud83d":"\udc00"}'
     (found,) = store.read_events({"streamId": "stream"})
     assert found.payload == {"\ud83d": "\udc00"}
     with expect_refusal(InvalidRequest, field="messageId"):
@@ -127,10 +126,10 @@ def test_b30_a_lone_surrogate_is_kept_in_a_payload_and_refused_in_an_id(
 
 
 def test_b30_two_surrogates_that_make_a_character_are_that_character(
-    store: Broker, path: Path
+    store: Broker, place: Place
 ) -> None:
     commit_payload(store, "\ud83d\ude00")
-    assert stored_payload(path) == '"\U0001f600"'
+    assert stored_payload(place) == '"\U0001f600"'
     with expect_refusal(InvalidRequest, field="events[0].payload"):
         commit_payload(store, {"\ud83d\ude00": 1, "\U0001f600": 2}, "m2")
 
@@ -176,10 +175,10 @@ def test_b38_one_key_with_two_bodies(store: Broker) -> None:
 
 
 @pytest.mark.parametrize("other", ["k", "K ", " K", "K" * 300])
-def test_b38_keys_are_never_folded_or_trimmed(store: Broker, path: Path, other: str) -> None:
+def test_b38_keys_are_never_folded_or_trimmed(store: Broker, place: Place, other: str) -> None:
     commit_payload(store, 1, "K")
     assert not commit_payload(store, 2, other).recovered
-    keys = rows(path, "SELECT message_id FROM inbox ORDER BY length(message_id), message_id")
+    keys = rows(place, "SELECT message_id FROM inbox ORDER BY length(message_id), message_id")
     assert sorted(key for (key,) in keys) == sorted(["K", other])
 
 
@@ -189,22 +188,22 @@ def test_b38_an_empty_key_is_refused(store: Broker) -> None:
 
 
 def test_b38_the_inbox_is_never_pruned_so_a_key_is_good_for_ever(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         request = commit_request(acquire(store), "K")
         store.commit(request)
         clock.advance(10 * 365 * 86_400_000)
         acquire(store, "someone else")
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         assert store.commit(request).recovered
 
 
 def test_b38_receipts_are_pruned_at_their_capacity_and_not_a_receipt_sooner(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
     request = {"actorId": "a", "holderId": "h", "ttlMs": 10}
-    with open_store(path, clock, receipt_capacity=2) as store:
+    with open_store(place, clock, receipt_capacity=2) as store:
         first = store.acquire_lease(request, request_id="K")
         store.acquire_lease(request | {"actorId": "b"}, request_id="L")
         assert store.acquire_lease(request, request_id="K") == first
@@ -255,11 +254,11 @@ def test_b57_json_text_is_read_by_the_same_rules() -> None:
 
 @pytest.mark.parametrize("ms", [86_400_000, 20_000_000_001, 0])
 def test_b57_milliseconds_stay_integers_and_never_become_dates(
-    store: Broker, path: Path, ms: int
+    store: Broker, place: Place, ms: int
 ) -> None:
     events = [event("e", occurredAt=ms)]
     store.commit(commit_request(acquire(store), events=events))
-    assert rows(path, "SELECT occurred_at FROM events") == [(ms,)]
+    assert rows(place, "SELECT occurred_at FROM events") == [(ms,)]
 
 
 def test_b57_a_dumped_request_can_be_loaded_again() -> None:

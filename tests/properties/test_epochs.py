@@ -10,12 +10,11 @@ import json
 import random
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -24,21 +23,21 @@ from hypothesis import strategies as st
 from broker import Broker
 from broker.errors import LeaseUnavailable, StaleLease
 from broker.messages import Lease
+from tests.places import Place, PlaceOn, rows, url_of
 from tests.support import (
     ManualClock,
     commit_request,
     credential,
     finish,
     open_store,
-    rows,
     start_python,
-    url_of,
     wait_for,
 )
 
 ACTORS = ("a", "b", "c")
 STREAMS = ("a", "s", "t")  # the first is also an actor's own
 TTL_MS = 50
+Empty: TypeAlias = Callable[[], AbstractContextManager[Place]]
 GRANTING = ("acquire", "takeover", "swap")
 OPERATIONS = (*GRANTING, "heartbeat", "release", "commit")
 
@@ -100,22 +99,29 @@ STEPS = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty store's file, to be copied: making one takes longer than a history."""
-    path = tmp_path_factory.mktemp("empty") / "broker.db"
-    open_store(path, ManualClock(wall_ms=0)).close()
-    return path
+def empty(backend: str, place_on: PlaceOn) -> Iterator[Empty]:
+    """Makes places with an empty store: on SQLite copies of a file, which are made faster."""
+    with place_on(backend) as template:
+        open_store(template, ManualClock(wall_ms=0)).close()
+
+        @contextmanager
+        def make() -> Iterator[Place]:
+            with place_on(backend) as place:
+                if isinstance(template, Path) and isinstance(place, Path):
+                    shutil.copy(template, place)
+                yield place
+
+        yield make
 
 
 @contextmanager
-def two_stores(empty: Path) -> Iterator[tuple[Path, ManualClock, list[Broker]]]:
-    """Two stores on one new file and one clock."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, clock = Path(folder) / "broker.db", ManualClock()
-        shutil.copy(empty, path)
-        stores = [open_store(path, clock, nonce=_nonces(name)) for name in "xy"]
+def two_stores(empty: Empty) -> Iterator[tuple[Place, ManualClock, list[Broker]]]:
+    """Two stores at one new place and on one clock."""
+    with empty() as place:
+        clock = ManualClock()
+        stores = [open_store(place, clock, nonce=_nonces(name)) for name in "xy"]
         try:
-            yield path, clock, stores
+            yield place, clock, stores
         finally:
             for store in stores:
                 store.close()
@@ -126,19 +132,19 @@ def _nonces(name: str) -> Any:
     return lambda: f"{name}{next(counter)}"
 
 
-def epochs_in(path: Path) -> dict[str, int]:
-    """The epoch that the file keeps for each stream; the unique index allows one."""
-    return dict(rows(path, "SELECT stream_id, epoch FROM actor_leases"))
+def epochs_in(place: Place) -> dict[str, int]:
+    """The epoch that the store keeps for each stream; the unique index allows one."""
+    return dict(rows(place, "SELECT stream_id, epoch FROM actor_leases"))
 
 
 @settings(max_examples=80, deadline=None)
 @given(steps=st.lists(st.tuples(STEPS, st.integers(0, 1)), min_size=5, max_size=40))
 def test_every_new_lease_on_a_stream_has_a_higher_epoch_and_none_is_forgotten(
-    empty: Path, steps: list[tuple[tuple[Any, Any, Any], int]]
+    empty: Empty, steps: list[tuple[tuple[Any, Any, Any], int]]
 ) -> None:
     highest: dict[str, int] = {}
     history = History()
-    with two_stores(empty) as (path, clock, stores):
+    with two_stores(empty) as (place, clock, stores):
         for (operation, subject, stream), which in steps:
             if operation == "time":
                 clock.advance(subject)
@@ -146,12 +152,12 @@ def test_every_new_lease_on_a_stream_has_a_higher_epoch_and_none_is_forgotten(
                 clock.wall_ms = subject
             elif operation == "restart":
                 stores[which].close()
-                stores[which] = open_store(path, clock, nonce=stores[which].options.nonce)
+                stores[which] = open_store(place, clock, nonce=stores[which].options.nonce)
             elif lease := history.step(stores[which], operation, subject, stream):
                 assert lease.epoch > highest.get(lease.stream_id, 0)
                 highest[lease.stream_id] = lease.epoch
-            assert epochs_in(path) == highest
-        events = rows(path, "SELECT stream_id, revision, producer_epoch FROM events ORDER BY 1, 2")
+            assert epochs_in(place) == highest
+        events = rows(place, "SELECT stream_id, revision, producer_epoch FROM events ORDER BY 1, 2")
     written = [(stream, epoch) for stream, _, epoch in events]
     assert written == sorted(written)
 
@@ -159,17 +165,17 @@ def test_every_new_lease_on_a_stream_has_a_higher_epoch_and_none_is_forgotten(
 @settings(max_examples=40, deadline=None)
 @given(moves=st.lists(st.tuples(st.sampled_from(ACTORS), st.sampled_from(STREAMS)), max_size=25))
 def test_epochs_count_the_leases_of_a_stream_however_its_actors_move_about(
-    empty: Path, moves: list[tuple[str, str]]
+    empty: Empty, moves: list[tuple[str, str]]
 ) -> None:
     counts: dict[str, int] = {}
-    with two_stores(empty) as (path, clock, (store, _)):
+    with two_stores(empty) as (place, clock, (store, _)):
         for actor, stream in moves:
             clock.advance(TTL_MS)
             lease = History().step(store, "acquire", actor, stream)
             counts[stream] = counts.get(stream, 0) + 1
             assert lease is not None
             assert lease.epoch == counts[stream]
-        assert epochs_in(path) == counts
+        assert epochs_in(place) == counts
 
 
 # --- In two processes ---------------------------------------------------------------------------
@@ -200,9 +206,9 @@ play(sys.argv[1], int(sys.argv[2]))
 """
 
 
-def play_together(path: Path) -> list[list[Lease]]:
+def play_together(place: Place) -> list[list[Lease]]:
     """The leases that each of two processes was granted, which began each half together."""
-    players = [start_python(PLAYER, url_of(path), seed) for seed in (1, 2)]
+    players = [start_python(PLAYER, url_of(place), seed) for seed in (1, 2)]
     for _half in range(2):
         for player in players:
             wait_for(player, "ready")
@@ -214,9 +220,9 @@ def play_together(path: Path) -> list[list[Lease]]:
     return [[Lease.from_json(form) for form in json.loads(text)] for text in said]
 
 
-def test_two_processes_at_once_never_get_one_epoch_twice_nor_a_lower_one(path: Path) -> None:
-    open_store(path, ManualClock(wall_ms=0)).close()
-    histories = play_together(path)
+def test_two_processes_at_once_never_get_one_epoch_twice_nor_a_lower_one(place: Place) -> None:
+    open_store(place, ManualClock(wall_ms=0)).close()
+    histories = play_together(place)
     assert max(one[0].acquired_at for one in histories) <= min(
         one[-1].acquired_at for one in histories
     )
@@ -225,7 +231,7 @@ def test_two_processes_at_once_never_get_one_epoch_twice_nor_a_lower_one(path: P
         assert all(epochs == sorted(set(epochs)) for epochs in seen)
         together = sorted(seen[0] + seen[1])
         assert together == list(range(1, len(together) + 1))
-        assert epochs_in(path)[stream] == len(together)
+        assert epochs_in(place)[stream] == len(together)
     by_epoch = sorted(histories[0] + histories[1], key=lambda lease: (lease.stream_id, lease.epoch))
     times = [(lease.stream_id, lease.acquired_at) for lease in by_epoch]
     assert times == sorted(times)

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from broker import Broker
 from broker.errors import StoreClosed
+from tests.places import rows
 from tests.support import (
     ManualClock,
     acquire,
@@ -20,7 +21,6 @@ from tests.support import (
     operate,
     operation_names,
     operation_requests,
-    rows,
 )
 
 OPERATIONS = sorted(operation_names())

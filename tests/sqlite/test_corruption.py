@@ -14,6 +14,7 @@ from broker import Broker, UnitOfWork, configure_engine
 from broker.errors import CorruptRow, DatabaseError
 from broker.sqlite.corruption import as_ours
 from broker.statements import Channel, Undecodable
+from tests.places import raw, rows, url_of
 from tests.support import (
     TTL_MS,
     ManualClock,
@@ -22,10 +23,7 @@ from tests.support import (
     event,
     is_write_locked,
     outbox_message,
-    raw,
-    rows,
     runtime_event,
-    url_of,
 )
 
 INVALID = "CAST(x'6162ff63' AS TEXT)"

@@ -35,16 +35,8 @@ from broker.sqlite.engine import (
     translate,
     translate_commit,
 )
-from tests.support import (
-    finish,
-    is_write_locked,
-    raw,
-    rows,
-    start_python,
-    url_of,
-    wait_for,
-    write_locked,
-)
+from tests.places import raw, rows, url_of
+from tests.support import finish, is_write_locked, start_python, wait_for, write_locked
 
 PRAGMAS = {"foreign_keys": 1, "synchronous": 2, "journal_mode": "wal", "busy_timeout": 5_000}
 

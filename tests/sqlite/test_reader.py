@@ -18,12 +18,12 @@ from broker import Broker
 from broker.errors import DatabaseBusy, DatabaseError
 from broker.statements import Statement
 from broker.transaction import Transaction
+from tests.places import contents, raw
 from tests.support import (
     MUTATIONS,
     ManualClock,
     acquire,
     commit_request,
-    contents,
     floor,
     in_threads,
     open_files,
@@ -31,7 +31,6 @@ from tests.support import (
     operate,
     operation_names,
     operation_requests,
-    raw,
     write_locked,
 )
 

@@ -38,6 +38,7 @@ from tests.group_support import (
     ready,
     together,
 )
+from tests.places import rows, url_of
 from tests.support import (
     TTL_MS,
     ManualClock,
@@ -46,9 +47,7 @@ from tests.support import (
     finish,
     in_threads,
     open_store,
-    rows,
     start_python,
-    url_of,
     wait_for,
     write_locked,
     write_locked_by_a_process,

@@ -29,13 +29,8 @@ from tests.group_support import (
     pending,
     queue_of,
 )
-from tests.support import (
-    ManualClock,
-    acquire,
-    open_files,
-    open_store,
-    rows,
-)
+from tests.places import rows
+from tests.support import ManualClock, acquire, open_files, open_store
 from tests.test_forking import in_child
 
 

@@ -29,12 +29,12 @@ from broker.errors import (
 )
 from broker.messages import Lease
 from broker.statements import Channel
+from tests.places import contents, raw, rows, url_of
 from tests.support import (
     TTL_MS,
     ManualClock,
     acquire,
     commit_request,
-    contents,
     event,
     floor,
     in_threads,
@@ -42,10 +42,7 @@ from tests.support import (
     open_files,
     open_store,
     outbox_message,
-    raw,
-    rows,
     runtime_event,
-    url_of,
     write_locked,
     write_locked_by_a_process,
 )

@@ -39,18 +39,9 @@ from tests.group_support import (
     queue_of,
     ready,
 )
+from tests.places import contents, raw, rows
 from tests.sqlite.test_writer import VIOLATE_AT_COMMIT, refuse_rollback_to
-from tests.support import (
-    ManualClock,
-    acquire,
-    break_commit,
-    contents,
-    floor,
-    is_write_locked,
-    open_store,
-    raw,
-    rows,
-)
+from tests.support import ManualClock, acquire, break_commit, floor, is_write_locked, open_store
 
 NONCE = "nonce"
 

@@ -25,15 +25,9 @@ from tests.group_support import (
     ready,
     together,
 )
+from tests.places import raw
 from tests.sqlite.test_writer import VIOLATE_AT_COMMIT
-from tests.support import (
-    ManualClock,
-    acquire,
-    commit_request,
-    floor,
-    outbox_message,
-    raw,
-)
+from tests.support import ManualClock, acquire, commit_request, floor, outbox_message
 
 
 def traced(store: Broker, work: Callable[[], object]) -> list[str]:

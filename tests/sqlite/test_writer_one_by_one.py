@@ -17,7 +17,8 @@ from broker.errors import BrokerError
 from broker.transaction import Transaction, Write
 from tests.group_support import grouped, outcome_of, queue_of, ready
 from tests.journal_support import projection
-from tests.support import TTL_MS, ManualClock, acquire, contents, event, open_store, outbox_message
+from tests.places import contents
+from tests.support import TTL_MS, ManualClock, acquire, event, open_store, outbox_message
 
 NONCE = "nonce"  # of every lease, so that two stores can have the same rows
 
