@@ -56,9 +56,7 @@ def make_full(path: Path, clock: ManualClock) -> Path:
                 "first",
                 events=[
                     event("é-1", {"text": "\U0001f980", "lone": "\ud800"}),
-                    event(
-                        "é-2", runtime_event(ODD_STREAM, "wörkspace"), eventType="domain.event"
-                    ),
+                    event("é-2", runtime_event(ODD_STREAM, "wörkspace"), eventType="domain.event"),
                 ],
                 outbox=[outbox_message("out-1"), outbox_message("out-2", eventId="é-1")],
                 projections=[{"projectionId": "π", "value": [1, None]}],
@@ -98,7 +96,10 @@ def dump(place: Place) -> Dump:
     """Every row as another client reads it, in the order of ids; a lineage as on SQLite."""
     return {
         name: sorted(
-            (_as_on_sqlite(place, row) for row in rows(place, f"SELECT {', '.join(c)} FROM {name}")),
+            (
+                _as_on_sqlite(place, row)
+                for row in rows(place, f"SELECT {', '.join(c)} FROM {name}")
+            ),
             key=lambda row: row[0],
         )
         for name, c in COLUMNS.items()

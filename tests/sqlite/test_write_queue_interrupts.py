@@ -182,29 +182,29 @@ def test_an_interrupt_at_any_point_of_a_lone_write_leaves_the_queue_idle(
     assert acquire(store).epoch == 1
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("position", [0, 1, 2])
 def test_an_interrupt_at_any_point_of_a_member_of_a_group_harms_none_of_the_others(
-    store: Broker, path: Path, place: int
+    store: Broker, path: Path, position: int
 ) -> None:
     for point in itertools.count(1):
         names = [f"{point}-{number}" for number in range(3)]
         works: list[Callable[[], object]] = [
             partial(queue_of(store).run, partial(acquiring, name)) for name in names
         ]
-        works[place] = partial(interrupt_at, point, works[place])
+        works[position] = partial(interrupt_at, point, works[position])
         answers = together(store, *works)
         assert_idle(store, path)
 
-        interrupted = answers.pop(place)
+        interrupted = answers.pop(position)
         stored = actors(path)
-        del names[place]
+        del names[position]
         for name, answer in zip(names, answers, strict=True):
             assert isinstance(answer, Lease | OutcomeUnknown), (point, answer)
             assert name in stored or isinstance(answer, OutcomeUnknown), point
             assert stored.count(name) <= 1
         if not isinstance(interrupted, KeyboardInterrupt):
             break
-    assert interrupted.actor_id == f"{point}-{place}"
+    assert interrupted.actor_id == f"{point}-{position}"
 
 
 def test_one_that_was_woken_twice_leads_once(store: Broker, path: Path) -> None:
