@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from broker import Broker
 from broker.errors import ConfigurationError
-from broker.sqlite.connections import Connections
+from broker.sqlite.connections import SQLiteConnections as Connections
 from tests.places import Place, rows
 from tests.support import ManualClock, acquire, commit_request, open_store
 

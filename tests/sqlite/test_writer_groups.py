@@ -67,15 +67,15 @@ def everything(path: Path) -> dict[bytes, list[tuple[Any, ...]]]:
         }
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("name", FAILING)
 def test_one_that_fails_undoes_only_itself(
-    store: Broker, path: Path, clock: ManualClock, name: str, place: int
+    store: Broker, path: Path, clock: ManualClock, name: str, position: int
 ) -> None:
     made = prepared(store, path)
     kind, make = FAILING[name]
     writes: list[Write[Any]] = [*good(store, made)]
-    writes.insert(place, make(store, made["bad"]))
+    writes.insert(position, make(store, made["bad"]))
     clock.advance(5)
     with raw(path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -83,7 +83,7 @@ def test_one_that_fails_undoes_only_itself(
 
     answers = grouped(queue_of(store), writes)
 
-    failed = answers.pop(place)
+    failed = answers.pop(position)
     assert type(failed) is kind
     with open_store(path.with_name("other.db"), clock, nonce=lambda: NONCE) as other:
         assert answers == [other._connections.write(ready(write)) for write in good(other, made)]
@@ -186,9 +186,9 @@ def test_a_nonce_that_cannot_be_drawn_fails_one_and_no_nonce_is_given_twice(
         assert_idle(store, path)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("position", [0, 1, 2])
 def test_where_a_refused_commit_cannot_be_undone_alone_the_others_are_told_the_truth(
-    store: Broker, path: Path, place: int
+    store: Broker, path: Path, position: int
 ) -> None:
     def refuse(driver: Any, _record: object = None) -> None:
         driver.set_authorizer(refuse_rollback_to)
@@ -199,11 +199,11 @@ def test_where_a_refused_commit_cannot_be_undone_alone_the_others_are_told_the_t
     refuse(channel.connection)
     sqlalchemy_event.listen(store.engine, "connect", refuse)
     writes: list[Write[Any]] = [*good(store, made)]
-    writes.insert(place, FAILING["event id"][1](store, made["bad"]))
+    writes.insert(position, FAILING["event id"][1](store, made["bad"]))
 
     answers = grouped(queue_of(store), writes)
 
-    assert isinstance(answers.pop(place), IdempotencyConflict)
+    assert isinstance(answers.pop(position), IdempotencyConflict)
     assert [answer.message_id for answer in answers] == ["first", "second"]
     stored = rows(path, "SELECT message_id FROM inbox ORDER BY 1")
     assert stored == [("first",), ("owner",), ("second",), ("used",)]
