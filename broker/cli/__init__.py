@@ -20,6 +20,7 @@ from broker.cli.apply import apply
 from broker.cli.console import CANNOT, WRONG, say_error
 from broker.cli.demo import demo
 from broker.cli.migrations import check, upgrade
+from broker.cli.move import move
 from broker.cli.schemas import schemas
 
 app = typer.Typer(
@@ -52,7 +53,7 @@ def _root(
         raise typer.Exit(CANNOT)
 
 
-for _command in (demo, upgrade, check, apply, schemas):
+for _command in (demo, upgrade, check, apply, schemas, move):
     app.command()(_command)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL
 
+from broker.database_url import database_url, is_postgresql
 from broker.errors import ConfigurationError
 from broker.moving.copying import MoveReport, Progress, RowsReport, copy_and_verify
 from broker.moving.sides import Place, Side
 from broker.moving.sqlite import SqlitePlace
-from broker.sqlite.database_file import file_exists, file_of, file_url
+from broker.options import Options
+from broker.sqlite.database_file import file_exists, file_of
 
 __all__ = ["MoveReport", "Progress", "RowsReport", "move"]
 
@@ -49,19 +50,13 @@ def move(
 
 
 def _place(given: str | URL, schema: str | None) -> Place:
-    try:
-        url = make_url(given)
-    except (ArgumentError, ValueError):  # never with the URL, for there may be a password in it
-        raise ConfigurationError(
-            "this is not a database URL: write sqlite:///FILE or postgresql://HOST/NAME"
-        ) from None
-    if url.get_backend_name() != "postgresql":
-        return SqlitePlace(file_url(url))
+    url = database_url(given)
+    Options(schema=schema)  # refuses a name that is none
+    if not is_postgresql(url):
+        return SqlitePlace(url)
+    from broker.moving.postgresql import PostgresqlPlace  # not needed for SQLite's
 
-    from broker.moving.postgresql import PostgresqlPlace  # the driver is an extra
-    from broker.postgresql.server_url import server_url
-
-    return PostgresqlPlace(server_url(url), schema)
+    return PostgresqlPlace(url, schema)
 
 
 def _require_two(have: Place, to: Place) -> None:

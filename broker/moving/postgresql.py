@@ -55,7 +55,8 @@ class PostgresqlPlace:
         return self._in_transaction(see)
 
     def _in_transaction(self, work: Callable[[Connection], T], **options: Any) -> T:
-        engine = make_engine(self.url, poolclass=NullPool)
+        # As behind a pooler of transactions, which there may be: all settings are `_settings`.
+        engine = make_engine(self.url, transaction_pooler=True, poolclass=NullPool)
         try:
             return _transact(engine, self._settings(), work, options)
         except SQLAlchemyError as error:

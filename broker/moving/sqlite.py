@@ -44,7 +44,7 @@ class SqlitePlace:
     def make_ready(self) -> None:
         if file_exists(self.url):
             opening.look(self.url, require_empty, busy_timeout_ms=LOCK_TIMEOUT_MS, roll_back=True)
-        upgrade(self.url)
+        upgrade(self.url, busy_timeout_ms=LOCK_TIMEOUT_MS)
 
     def fill(self, work: Callable[[Side], T]) -> T:
         # Without foreign keys: `settle` looks at all of them at once, and can tell which is wrong.

@@ -37,7 +37,7 @@ _ORDER = (
 class Listing:
     """Rows in the order of their key: `select` reads `columns`, which are of these `kinds`.
 
-    The first column tells the rows apart, for people. `marked` are the positions of ids that may be
+    `name` is the table's that they are of. The first column tells the rows apart, for people. `marked` are the positions of ids that may be
     a lineage's, and so begin with another character on either backend.
     """
 
@@ -68,7 +68,7 @@ TABLES = tuple(_table(name) for name in _ORDER)
 
 #: Every stream's epoch, which the next lease on it goes beyond.
 EPOCHS = Listing(
-    "epochs",
+    "actor_leases",
     ("stream_id", "epoch"),
     (TEXT, INTEGER),
     "SELECT stream_id, max(epoch) FROM actor_leases GROUP BY stream_id ORDER BY stream_id",
@@ -76,7 +76,7 @@ EPOCHS = Listing(
 
 #: Every stream's revision, how many events it has, and the revision of the last.
 REVISIONS = Listing(
-    "revisions",
+    "streams",
     ("stream_id", "revision", "events", "last"),
     (TEXT, INTEGER, INTEGER, INTEGER),
     "SELECT s.stream_id, s.revision, coalesce(e.events, 0), coalesce(e.last, 0)"
