@@ -15,7 +15,7 @@ from sqlalchemy import create_mock_engine
 from broker import schema
 from broker.errors import ConfigurationError
 from broker.models import EVENT_TYPE_OF_PAYLOAD, WORKSPACE_OF_PAYLOAD
-from broker.schema.sql_text import index_where, normalised, table_clauses, trigger_text
+from broker.schema.sqlite.sql_text import index_where, normalised, table_clauses, trigger_text
 from tests.migrations.support import SCRIPTS, looking, run_sql, url
 
 
@@ -419,9 +419,9 @@ def test_versions_that_are_not_utf_8_are_reported(database: Path) -> None:
 
 
 def test_another_backend_is_refused() -> None:
-    connection: Any = create_mock_engine("postgresql+psycopg://", lambda *_: None)
+    connection: Any = create_mock_engine("mysql+pymysql://", lambda *_: None)
 
-    with pytest.raises(ConfigurationError, match="postgresql is not supported"):
+    with pytest.raises(ConfigurationError, match="mysql is not supported"):
         schema.drift(connection)
 
 

@@ -38,16 +38,20 @@ def upgrade(
     target: str | URL | Engine,
     revision: str = "head",
     *,
+    schema: str | None = None,
     shared: bool = False,
     busy_timeout_ms: int = LOCK_TIMEOUT_MS,
     progress: Progress | None = None,
 ) -> list[StepReport]:
     """Bring a database to `revision`, and say what each step did; [] if there was nothing to do.
 
-    Uses a connection of its own, takes the write lock before the first look, does everything in one
+    Uses a connection of its own, takes the lock before the first look, does everything in one
     transaction and commits it; an error undoes all of it. A missing file is made, and its folder.
     Databases that another program made, at schema version 1 to 3 and without a version table, are
     adopted. The journal mode is left alone.
+
+    `schema` is for PostgreSQL: the schema that holds the store, made if it is missing; without it
+    the first one of the connection's search path. A database there is made by its owner, never here.
 
     `revision` is "head", "base", an id such as "0002", or a number of steps: "+1" from where the
     database stands, "0001+1" or "head-1" from a named revision. "base" asks for nothing, so that a
@@ -65,7 +69,12 @@ def upgrade(
     from broker.schema import migrate
 
     return migrate.upgrade(
-        target, revision, shared=shared, busy_timeout_ms=busy_timeout_ms, progress=progress
+        target,
+        revision,
+        schema=schema,
+        shared=shared,
+        busy_timeout_ms=busy_timeout_ms,
+        progress=progress,
     )
 
 
@@ -73,6 +82,7 @@ def downgrade(
     target: str | URL | Engine,
     revision: str,
     *,
+    schema: str | None = None,
     lose_data: bool = False,
     busy_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> list[StepReport]:
@@ -84,10 +94,12 @@ def downgrade(
     """
     from broker.schema import migrate
 
-    return migrate.downgrade(target, revision, lose_data=lose_data, busy_timeout_ms=busy_timeout_ms)
+    return migrate.downgrade(
+        target, revision, schema=schema, lose_data=lose_data, busy_timeout_ms=busy_timeout_ms
+    )
 
 
-def current(target: str | URL | Engine) -> State:
+def current(target: str | URL | Engine, *, schema: str | None = None) -> State:
     """Where a database stands. Reads only, in a transaction of its own.
 
     Raises SchemaError for a database that is not one of ours, DatabaseUnavailable if there is none:
@@ -96,12 +108,14 @@ def current(target: str | URL | Engine) -> State:
     from broker.schema import migrate
 
     url = migrate.database_url(target)
-    with migrate.transaction(url, writes=False, busy_timeout_ms=LOCK_TIMEOUT_MS) as connection:
+    with migrate.transaction(
+        url, schema, writes=False, busy_timeout_ms=LOCK_TIMEOUT_MS
+    ) as connection:
         return state(connection)
 
 
-def check_config(target: str | URL | Engine) -> Config:
+def check_config(target: str | URL | Engine, *, schema: str | None = None) -> Config:
     """A configuration for `alembic.command.check`, which raises for drift what Alembic raises."""
     from broker.schema import migrate
 
-    return migrate.alembic_config(migrate.Call(migrate.database_url(target), "check"))
+    return migrate.alembic_config(migrate.Call(migrate.database_url(target), "check", schema))

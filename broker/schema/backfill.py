@@ -7,22 +7,33 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from broker.canonical import NotJson, decode
+from broker.database_url import POSTGRESQL, SQLITE
 from broker.errors import SchemaError
 from broker.runtime_events import ForeignStream, workspace_of
 from broker.schema.steps import Progress
 
 _REPORT_EVERY = 1_000
 
-# Bytes, because the driver's error for text that is not UTF-8 would not tell which row it is. In
-# the order of the unique key, so that SQLite needs neither a sort nor a second pass.
-_EVENTS = """
+# Bytes on SQLite, because the driver's error for text that is not UTF-8 would not tell which row it
+# is. In the order of the unique key, so that SQLite needs neither a sort nor a second pass.
+_EVENTS = {
+    SQLITE: """
 SELECT rowid, CAST(stream_id AS BLOB), CAST(event_id AS BLOB), CAST(payload_json AS BLOB)
 FROM events ORDER BY stream_id, revision
-"""
-_SET_OWNER = "UPDATE streams SET workspace_id = ? WHERE stream_id = ? AND workspace_id IS NULL"
+""",
+    POSTGRESQL: """
+SELECT rowid, stream_id, event_id, payload_json FROM events ORDER BY stream_id, revision
+""",
+}
+_SET_OWNER = text(
+    "UPDATE streams SET workspace_id = :owner WHERE stream_id = :stream AND workspace_id IS NULL"
+)
+
+# As many events as are in memory at a time; one may be as large as a page of them.
+_AT_A_TIME = {"stream_results": True, "max_row_buffer": 100}
 
 
 class Filled(NamedTuple):
@@ -36,7 +47,7 @@ class _Event(NamedTuple):
     rowid: int
     stream_id: str
     event_id: str
-    payload: bytes
+    payload: bytes | str
 
 
 @dataclass(slots=True)
@@ -49,7 +60,9 @@ class _Reader:
 
     def __iter__(self) -> Iterator[_Event]:
         total = self.connection.exec_driver_sql("SELECT count(*) FROM events").scalar_one()
-        for rowid, stream_id, event_id, payload in self.connection.exec_driver_sql(_EVENTS):
+        statement = _EVENTS[self.connection.dialect.name]
+        rows = self.connection.exec_driver_sql(statement, execution_options=_AT_A_TIME)
+        for rowid, stream_id, event_id, payload in rows:
             yield _Event(
                 rowid,
                 _utf8(stream_id, rowid, "stream_id"),
@@ -73,7 +86,8 @@ def backfill_owners(connection: Connection, progress: Progress | None = None) ->
     for stream_id, events in groupby(reader, key=lambda event: event.stream_id):
         owner = _owner(events)
         if owner is not None:
-            streams += connection.exec_driver_sql(_SET_OWNER, (owner, stream_id)).rowcount
+            written = connection.execute(_SET_OWNER, {"owner": owner, "stream": stream_id})
+            streams += written.rowcount
     return Filled(reader.done, streams)
 
 
@@ -102,9 +116,9 @@ def _workspace(event: _Event) -> str | None:
         ) from error
 
 
-def _utf8(raw: bytes, rowid: int, column: str) -> str:
+def _utf8(raw: bytes | str, rowid: int, column: str) -> str:
     try:
-        return raw.decode()
+        return raw if isinstance(raw, str) else raw.decode()
     except UnicodeDecodeError:
         raise SchemaError(
             f"events.{column} of the row with rowid {rowid} is not UTF-8; {_CURE}",

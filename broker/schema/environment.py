@@ -13,17 +13,17 @@ from sqlalchemy import Connection, MetaData
 
 from broker.errors import BrokerError, ConfigurationError, SchemaError
 from broker.schema import versions
+from broker.schema.backends import catalogue_of, transactions_of
 from broker.schema.drift import drift
 from broker.schema.drift_operations import report_drift
 from broker.schema.migrate import Call, call_of, database_url, transaction
 from broker.schema.revisions import BASE, require_revision
 from broker.schema.state import State, stamp, stamp_for_reading, state
 from broker.schema.steps import Run, StepReport
-from broker.sqlite.database_file import file_exists
 
 _LOOKING = {"check", "current", "edit", "history", "revision", "show"}  # they change nothing
 _COMPARING = {"check", "revision"}
-_OPTIONS = {"url", "shared", "lose-data"}
+_OPTIONS = {"url", "schema", "shared", "lose-data"}
 
 
 def run() -> None:
@@ -55,7 +55,8 @@ def _programs_call() -> Call:
     if attributes.get("connection") is not None:
         database_url(attributes["connection"])  # refuses it, and says why
     url = attributes.get("url") or os.environ.get("BROKER_DATABASE_URL")
-    return call_of(context.config) or Call(database_url(url or _no_url()), command=None)
+    schema = attributes.get("schema") or os.environ.get("BROKER_DATABASE_SCHEMA") or None
+    return call_of(context.config) or Call(database_url(url or _no_url()), None, schema)
 
 
 def _command_lines_call(command: str) -> Call:
@@ -63,12 +64,13 @@ def _command_lines_call(command: str) -> Call:
     if options.keys() - _OPTIONS:
         raise ConfigurationError(
             # Not shown, for it may be a URL whose name was forgotten, with a password in it.
-            "there is no other -x than -x url=…, -x shared=yes, -x lose-data=yes"
+            "there is no other -x than -x url=…, -x schema=…, -x shared=yes, -x lose-data=yes"
         )
     url = options.get("url") or os.environ.get("BROKER_DATABASE_URL") or _no_url()
     return Call(
         database_url(url),
         command,
+        options.get("schema") or os.environ.get("BROKER_DATABASE_SCHEMA") or None,
         revisions=_given_revisions(command),
         shared=_yes(options, "shared"),
         run=Run(lose_data=_yes(options, "lose-data")),
@@ -101,7 +103,9 @@ def _line(report: StepReport) -> str:
 
 
 def _check(call: Call) -> NoReturn:
-    with transaction(call.url, writes=False, busy_timeout_ms=call.busy_timeout_ms) as connection:
+    with transaction(
+        call.url, call.schema, writes=False, busy_timeout_ms=call.busy_timeout_ms
+    ) as connection:
         facts = drift(connection)
     for fact in facts or ["no drift: the schema is what the models say"]:
         context.config.print_stdout(fact)
@@ -117,12 +121,13 @@ def _run(call: Call) -> None:
     for revision in call.revisions:
         require_revision(context.script, str(call.command), revision)
     makes = call.command in {"upgrade", None}  # None may be one
-    if makes and call.revisions == (BASE,) and not file_exists(call.url):
-        return  # there is nothing to do, and no reason to make the file
+    to_base = makes and call.revisions == (BASE,)
+    if to_base and not transactions_of(call.url).exists(call.url, call.schema):
+        return  # there is nothing to do, and no reason to make the file or schema
 
     looking = call.command in _LOOKING
     with transaction(
-        call.url, writes=not looking, makes=makes, busy_timeout_ms=call.busy_timeout_ms
+        call.url, call.schema, writes=not looking, makes=makes, busy_timeout_ms=call.busy_timeout_ms
     ) as connection:
         if looking:
             _look(connection, call)
@@ -156,7 +161,7 @@ def _migrate(connection: Connection, call: Call) -> None:
     if not context.get_context().get_current_heads():
         connection.exec_driver_sql(f"DROP TABLE {versions.VERSION_TABLE}")
     _check_agreement(connection)
-    _check_references(connection, call.run)
+    catalogue_of(connection).check_references(connection, call.run.rewritten)
 
 
 @dataclass(slots=True)
@@ -206,30 +211,3 @@ def _check_agreement(connection: Connection) -> None:
             f"{versions.VERSION_TABLE} says {found.stamped}, but the database is at"
             f" {found.revision}: nothing was changed"
         )
-
-
-def _check_references(connection: Connection, run: Run) -> None:
-    """Refuse to commit if rows of some table now refer to rows that are gone.
-
-    Foreign keys are off while tables are made anew. Only what refers to those tables can have been
-    broken, so nothing else is read: our own tables do not, an application's may.
-    """
-    if not run.rewritten:
-        return
-    names = ", ".join(f"'{name}'" for name in sorted(run.rewritten))
-    referring = connection.exec_driver_sql(
-        "SELECT DISTINCT t.name FROM pragma_table_list AS t"
-        " JOIN pragma_foreign_key_list(t.name, 'main') AS k"
-        f" WHERE t.schema = 'main' AND t.type = 'table' AND lower(k.\"table\") IN ({names})"
-    ).fetchall()
-    for (table,) in referring:
-        quoted = '"' + table.replace('"', '""') + '"'
-        broken = connection.exec_driver_sql(f"PRAGMA main.foreign_key_check({quoted})").fetchall()
-        lost = [row for row in broken if row[2].lower() in run.rewritten]
-        if lost:
-            raise SchemaError(
-                f"{len(lost)} rows of {table} refer to rows of {lost[0][2]} that the migration"
-                " removes; nothing was changed",
-                table=table,
-                rows=len(lost),
-            )

@@ -1,20 +1,17 @@
 """Running Alembic: from the command line, from a program, from a checkout or an installed wheel.
 
 All of them meet in `broker.schema.environment`, which uses `transaction` below: a connection of its
-own, with the write lock held before the first look, and one transaction for everything. So of
-several processes that upgrade at once one does the work and the others find it done, and whatever
-fails leaves the database as it was.
-
-Write-ahead logging is not switched on here: a file that is refused keeps every byte.
+own, with the lock held before the first look, and one transaction for everything. So of several
+processes that upgrade at once one does the work and the others find it done, and whatever fails
+leaves the database as it was.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,12 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Engine, NullPool
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine
 
-from broker.errors import ConfigurationError, DatabaseUnavailable
+from broker import database_url as urls
+from broker.errors import ConfigurationError
+from broker.schema.backends import transactions_of
 from broker.schema.steps import LOCK_TIMEOUT_MS, Progress, Run, StepReport
-from broker.sqlite.database_file import file_exists, file_of, file_url
-from broker.sqlite.engine import IMMEDIATE, make_engine, translate, translate_commit
 
 Target = str | URL | Engine
 
@@ -48,6 +44,7 @@ class Call:
 
     url: URL
     command: str | None
+    schema: str | None = None
     revisions: tuple[str, ...] = ()
     shared: bool = False
     busy_timeout_ms: int = LOCK_TIMEOUT_MS
@@ -58,6 +55,7 @@ def upgrade(
     target: Target,
     revision: str = "head",
     *,
+    schema: str | None = None,
     shared: bool = False,
     busy_timeout_ms: int = LOCK_TIMEOUT_MS,
     progress: Progress | None = None,
@@ -65,7 +63,7 @@ def upgrade(
     """See `broker.schema.upgrade`."""
     run = Run(progress=progress)
     url = database_url(target)
-    call = Call(url, "upgrade", (revision,), shared, busy_timeout_ms, run)
+    call = Call(url, "upgrade", schema, (revision,), shared, busy_timeout_ms, run)
     return _run(command.upgrade, call, revision)
 
 
@@ -73,13 +71,14 @@ def downgrade(
     target: Target,
     revision: str,
     *,
+    schema: str | None = None,
     lose_data: bool = False,
     busy_timeout_ms: int = LOCK_TIMEOUT_MS,
 ) -> list[StepReport]:
     """See `broker.schema.downgrade`."""
     run = Run(lose_data=lose_data)
     url = database_url(target)
-    call = Call(url, "downgrade", (revision,), False, busy_timeout_ms, run)
+    call = Call(url, "downgrade", schema, (revision,), False, busy_timeout_ms, run)
     return _run(command.downgrade, call, revision)
 
 
@@ -112,8 +111,8 @@ def script_location() -> Path:
 def database_url(target: Target | None) -> URL:
     """The URL for this module's own connections.
 
-    Raises ConfigurationError for what is none, or not that of a file; never with the URL itself,
-    for there may be a password in it.
+    Raises ConfigurationError for what is none, or not that of a database where a store can be;
+    never with the URL itself, for there may be a password in it.
     """
     if isinstance(target, Connection):
         raise ConfigurationError(
@@ -122,57 +121,28 @@ def database_url(target: Target | None) -> URL:
         )
     if isinstance(target, Engine):
         target = target.url
-    return file_url(target or "")
+    return urls.database_url(target or "")
 
 
-@contextmanager
 def transaction(
-    url: URL, *, writes: bool, makes: bool = False, busy_timeout_ms: int
-) -> Iterator[Connection]:
+    url: URL,
+    schema: str | None = None,
+    *,
+    writes: bool,
+    makes: bool = False,
+    busy_timeout_ms: int,
+) -> AbstractContextManager[Connection]:
     """A connection of its own in one transaction, committed at the end and undone by any error.
 
-    With `writes` it holds the write lock from the start. With `makes` a missing file is made, and
-    its folder; without, the file has to exist. Foreign keys are off, as tables that others refer to
-    are dropped and made again; see `environment`.
+    With `writes` it holds the lock of writers, or of migrations, from the start. With `makes` a
+    missing file is made, and its folder, or a missing `schema`; without, it has to exist.
 
     Raises DatabaseBusy if the lock was not to be had in `busy_timeout_ms`, DatabaseUnavailable, or
     whatever the block raises, an error of the driver as one of ours.
     """
-    if makes:
-        _make_folder(file_of(url))
-    elif not file_exists(url):  # merely to connect would make an empty one
-        raise DatabaseUnavailable(f"there is no database at {file_of(url)}")
-    engine = make_engine(
-        url,
-        busy_timeout_ms=busy_timeout_ms,
-        wal=False,
-        foreign_keys=False,
-        poolclass=NullPool,
+    return transactions_of(url).transaction(
+        url, schema, writes=writes, makes=makes, busy_timeout_ms=busy_timeout_ms
     )
-    try:
-        with engine.connect().execution_options(**IMMEDIATE if writes else {}) as connection:
-            begun = connection.begin()
-            yield connection
-            if begun.is_active:  # else the block has rolled back
-                _commit(begun.commit)
-    except (SQLAlchemyError, sqlite3.Error) as error:  # the latter from the engine's own BEGIN
-        raise translate(error) from error
-    finally:
-        engine.dispose()
-
-
-def _commit(commit: Callable[[], None]) -> None:
-    try:
-        commit()
-    except SQLAlchemyError as error:
-        raise translate_commit(error) from error
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DatabaseUnavailable(f"the folder of {path} cannot be made: {error}") from error
 
 
 def _run(run_command: Callable[..., Any], call: Call, revision: str) -> list[StepReport]:

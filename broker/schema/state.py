@@ -1,8 +1,9 @@
 """What a database is: empty, one of ours at some revision, one of the reference's, or a stranger's.
 
-Databases that another program made have no version table; they are taken for what `PRAGMA
-user_version` and `metadata.schema_version` say, once the tables were found to be that. The other
-program may also have upgraded a file that has our version table: then the table lags behind.
+Databases that another program made have no version table; they are taken for what
+`metadata.schema_version` says, and `PRAGMA user_version` on SQLite, once the tables were found to be
+that. The other program may also have upgraded a file that has our version table: then the table lags
+behind. On PostgreSQL "the database" is one schema of it, the first one of the search path.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from broker.errors import SchemaError
 from broker.schema import validate, versions
-from broker.sqlite.database_file import require_sqlite
+from broker.schema.backends import Catalogue, catalogue_of
 
 _SHARED_HINT = (
     "if an application has its tables here, say that the database is shared"
@@ -56,13 +57,13 @@ def state(connection: Connection, *, shared: bool = False) -> State:
     `shared` permits an application's tables in a database that does not have ours yet.
 
     Raises SchemaError for a database that must be left alone, ConfigurationError for a backend
-    that is not SQLite.
+    that is neither SQLite nor PostgreSQL.
     """
-    require_sqlite(connection.dialect.name)
-    _require_utf8(connection)
-    objects = _objects(connection)
-    version = _version(connection, objects, shared=shared)
-    stamped = _stamped(connection, objects)
+    catalogue = catalogue_of(connection)
+    catalogue.require_supported(connection)
+    objects = catalogue.objects(connection)
+    version = _version(catalogue, connection, objects, shared=shared)
+    stamped = _stamped(catalogue, connection, objects)
     if version > 0:
         validate.validate(connection, version)
         validate.validate_clock_floor(connection)
@@ -70,7 +71,8 @@ def state(connection: Connection, *, shared: bool = False) -> State:
     if stamped == versions.HEAD:
         validate.validate_head(connection)
     else:
-        _check_names_are_free(objects, versions.NAMES_OF[version] | {versions.VERSION_TABLE})
+        ours = catalogue.NAMES_OF[version] | {versions.VERSION_TABLE}
+        _check_names_are_free(catalogue, objects, ours)
     return State(version, stamped)
 
 
@@ -92,79 +94,63 @@ def verify(connection: Connection) -> None:
 def stamp(connection: Connection, revision: str | None) -> None:
     """Write the version table, made if it is missing, in the caller's transaction; None empties it.
 
-    It is made before Alembic would make it, for Alembic's own is not STRICT.
+    It is made before Alembic would make it, for Alembic's own is not as we make it.
     """
-    exists = "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = ?"
-    if connection.exec_driver_sql(exists, (versions.VERSION_TABLE,)).fetchone() is None:
-        connection.exec_driver_sql(versions.VERSION_TABLE_DDL)
+    catalogue = catalogue_of(connection)
+    if catalogue.objects(connection).get(versions.VERSION_TABLE) != "table":
+        connection.exec_driver_sql(catalogue.VERSION_TABLE_DDL)
     _write_revision(connection, revision)
 
 
 def stamp_for_reading(connection: Connection, revision: str | None) -> None:
     """Let Alembic read `revision` on this connection, and nothing be written to the database.
 
-    A temporary version table comes before the one in the file wherever a name has no schema.
+    A temporary version table comes before the real one wherever a name has no schema.
     """
-    ddl = versions.VERSION_TABLE_DDL.replace("CREATE TABLE", "CREATE TEMP TABLE")
-    connection.exec_driver_sql(ddl)
+    catalogue = catalogue_of(connection)
+    connection.exec_driver_sql(catalogue.temporary(catalogue.VERSION_TABLE_DDL))
     _write_revision(connection, revision)
 
 
 def _write_revision(connection: Connection, revision: str | None) -> None:
     connection.exec_driver_sql(f"DELETE FROM {versions.VERSION_TABLE}")
     if revision is not None:
-        connection.exec_driver_sql(f"INSERT INTO {versions.VERSION_TABLE} VALUES (?)", (revision,))
+        writing = text(f"INSERT INTO {versions.VERSION_TABLE} VALUES (:revision)")
+        connection.execute(writing, {"revision": revision})
 
 
-def _require_utf8(connection: Connection) -> None:
-    """Refuse text in UTF-16, whose bytes have another order, and another length in bytes."""
-    encoding = connection.exec_driver_sql("PRAGMA encoding").scalar_one()
-    if encoding != "UTF-8":
-        raise SchemaError(
-            f"the text encoding of this database is {encoding}, and cannot be changed; the broker"
-            " needs UTF-8",
-            encoding=encoding,
-        )
-
-
-def _objects(connection: Connection) -> dict[str, str]:
-    """Name to type of everything that is in the database, SQLite's own left out."""
-    rows = connection.exec_driver_sql("SELECT name, type FROM main.sqlite_schema")
-    return {name: kind for name, kind in rows if not name.startswith("sqlite_")}
-
-
-def _stamped(connection: Connection, objects: dict[str, str]) -> str | None:
-    if versions.VERSION_TABLE not in objects:
+def _stamped(catalogue: Catalogue, connection: Connection, objects: dict[str, str]) -> str | None:
+    table = versions.VERSION_TABLE
+    if table not in objects:
         return None
     validate.validate_version_table(connection)
-    rows = connection.exec_driver_sql(
-        f"SELECT CAST(version_num AS BLOB) FROM {versions.VERSION_TABLE}"
-    ).fetchall()
-    if len(rows) > 1:
-        raise SchemaError(f"{versions.VERSION_TABLE} has {len(rows)} rows instead of one")
-    if not rows:
+    found = catalogue.texts(connection, "version_num", table, table)
+    if len(found) > 1:
+        raise SchemaError(f"{table} has {len(found)} rows instead of one")
+    if not found:
         return None
-    stamped = validate.utf8(rows[0][0], versions.VERSION_TABLE)
-    if stamped not in versions.VERSION_OF:
+    if found[0] not in versions.VERSION_OF:
         raise SchemaError(
-            f"{versions.VERSION_TABLE} names {stamped!r}, which this version of broker does not"
-            " know: was the database made by a newer one?"
+            f"{table} names {found[0]!r}, which this version of broker does not know: was the"
+            " database made by a newer one?"
         )
-    return stamped
+    return found[0]
 
 
-def _version(connection: Connection, objects: dict[str, str], *, shared: bool) -> int:
-    user_version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+def _version(
+    catalogue: Catalogue, connection: Connection, objects: dict[str, str], *, shared: bool
+) -> int:
+    user_version = catalogue.user_version(connection)
     if objects.get("metadata") != "table":
-        return _without_metadata(user_version, objects, shared=shared)
+        return _without_metadata(catalogue, user_version, objects, shared=shared)
 
     try:
         version = _recorded_version(connection)
     except SchemaError:
         if shared and not user_version:  # no store was here yet: the table is the application's
-            _check_names_are_free(objects, set())
+            _check_names_are_free(catalogue, objects, set())
         raise
-    if version != user_version:
+    if user_version is not None and version != user_version:
         raise SchemaError(
             f"metadata.schema_version is {version}, but PRAGMA user_version is {user_version}"
         )
@@ -176,11 +162,14 @@ def _version(connection: Connection, objects: dict[str, str], *, shared: bool) -
     return version
 
 
-def _without_metadata(user_version: int, objects: dict[str, str], *, shared: bool) -> int:
-    if (objects or user_version) and not shared:
-        what = "has tables" if objects else f"has PRAGMA user_version {user_version}"
+def _without_metadata(
+    catalogue: Catalogue, user_version: int | None, objects: dict[str, str], *, shared: bool
+) -> int:
+    has_content = any(map(catalogue.is_content, objects.values()))
+    if (has_content or user_version) and not shared:
+        what = "has tables" if has_content else f"has PRAGMA user_version {user_version}"
         raise SchemaError(f"the database {what}, but no table metadata of ours: {_SHARED_HINT}")
-    _check_names_are_free(objects, set())
+    _check_names_are_free(catalogue, objects, set())
     if user_version:
         raise SchemaError(
             f"PRAGMA user_version is {user_version}: the application uses it, and so does the"
@@ -189,9 +178,9 @@ def _without_metadata(user_version: int, objects: dict[str, str], *, shared: boo
     return 0
 
 
-def _check_names_are_free(objects: Iterable[str], ours: Set[str]) -> None:
+def _check_names_are_free(catalogue: Catalogue, objects: Iterable[str], ours: Set[str]) -> None:
     """Refuse names that a migration will need, and that are not there as our own."""
-    used = sorted(name for name in objects if name.lower() in versions.NAMES and name not in ours)
+    used = sorted(name for name in objects if catalogue.is_needed(name) and name not in ours)
     if used:
         raise SchemaError(
             f"already in use in this database: {', '.join(used)}; the broker needs these names",
@@ -204,12 +193,10 @@ def _recorded_version(connection: Connection) -> int:
         validate.validate_metadata(connection)
     except SchemaError as error:
         raise SchemaError(f"{error.message}: is it another program's?", **error.details) from None
-    statement = "SELECT CAST(value AS BLOB) FROM metadata WHERE key = 'schema_version'"
-    rows = connection.exec_driver_sql(statement).fetchall()
-    if len(rows) != 1:
+    version = validate.metadata_integer(connection, "schema_version")
+    if version is None:
         raise SchemaError("metadata.schema_version is missing")
-    name = "metadata.schema_version"
-    return validate.canonical_integer(validate.utf8(rows[0][0], name), name)
+    return version
 
 
 def _check_agreement(version: int, stamped: str | None) -> None:

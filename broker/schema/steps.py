@@ -12,11 +12,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from broker.database_url import SQLITE
 from broker.errors import SchemaError
 from broker.schema import validate
 
 #: How long a migration waits for the lock: another process may be in the middle of a long one.
 LOCK_TIMEOUT_MS = 60_000
+
+# Without parameters no driver looks for their marks.
+_AS_IT_STANDS = {"no_parameters": True}
 
 #: Called with the number of events that were read and that there are.
 Progress = Callable[[int, int], None]
@@ -67,23 +71,28 @@ class Step:
     run: Run
     changes: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def dialect(self) -> str:
+        """Whose statements are to be run: sqlite or postgresql."""
+        return self.connection.dialect.name
+
     def execute(self, *statements: str) -> None:
         """Run statements that take no parameters, as they stand."""
         for statement in statements:
-            self.connection.exec_driver_sql(statement)
+            self.connection.exec_driver_sql(statement, execution_options=_AS_IT_STANDS)
 
     def count(self, query: str) -> int:
         """The answer of a query for one number."""
         return int(self.connection.exec_driver_sql(query).scalar_one())
 
     def set_version(self, version: int) -> None:
-        """Write the schema version in its two places."""
-        self.connection.exec_driver_sql(
-            "INSERT INTO metadata (key, value) VALUES ('schema_version', ?)"
-            " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            (str(version),),
+        """Write the schema version, in both of its places where there are two."""
+        self.execute(
+            f"INSERT INTO metadata (key, value) VALUES ('schema_version', '{version:d}')"
+            " ON CONFLICT (key) DO UPDATE SET value = excluded.value"
         )
-        self.execute(f"PRAGMA user_version = {version:d}")
+        if self.dialect == SQLITE:
+            self.execute(f"PRAGMA user_version = {version:d}")
 
     def refuse_to_lose(self, queries: Mapping[str, str]) -> None:
         """Count what this step is about to lose, before it does, for the report and the run.
@@ -97,13 +106,27 @@ class Step:
             self.changes[f"{what} lost"] = number
 
     def rebuild(self, table: str, create: str, fill: str) -> None:
-        """Replace `table` by one made with `create`, filled by `fill` from `temp.broker_rebuild`.
+        """Replace `table` by one made with `create`, filled by `fill` from `broker_rebuild`.
 
-        The latter has the columns of `table`, and its rowids as `broker_rowid`.
+        The latter is a temporary table with the columns of `table`, and on SQLite its rowids as
+        `broker_rowid`. On PostgreSQL nothing of others may hang on the table.
+        """
+        if self.dialect == SQLITE:
+            self._rebuild_on_sqlite(table, create, fill)
+            return
+        self.execute(
+            f"CREATE TEMP TABLE broker_rebuild AS SELECT * FROM {table}",
+            f"DROP TABLE {table}",
+            create,
+            fill,
+            "DROP TABLE pg_temp.broker_rebuild",
+        )
 
-        What others hang on the table is kept: their indexes and triggers are made again, and views
-        and triggers elsewhere that name it never see another name, as they would with ALTER TABLE
-        … RENAME, which rewrites them or stumbles over them.
+    def _rebuild_on_sqlite(self, table: str, create: str, fill: str) -> None:
+        """What others hang on the table is kept: their indexes and triggers are made again.
+
+        Views and triggers elsewhere that name it never see another name, as they would with ALTER
+        TABLE … RENAME, which rewrites them or stumbles over them.
         """
         hung_on = self.connection.exec_driver_sql(
             "SELECT sql FROM main.sqlite_schema WHERE tbl_name = ? COLLATE NOCASE"

@@ -1,85 +1,67 @@
 """Is a database what its version says? Reads only, and only the schema: a few milliseconds.
 
-The checks of every opening: each table present, STRICT, with rowids, its columns by name, type,
+The checks of every opening: each table present and of the right kind, its columns by name, type,
 nullability, key and order; the named indexes and the trigger; the floor of the clock. What differs
 beyond that is for `broker.schema.drift`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from sqlalchemy import Connection
 
 from broker.clock import MAX_SAFE_INTEGER
 from broker.errors import SchemaError
 from broker.schema import versions
-from broker.schema.versions import Column, IndexFacts
-
-_COLUMNS = """
-SELECT t.name, c.name, upper(c.type), c."notnull", c.pk
-FROM pragma_table_list AS t JOIN pragma_table_info(t.name, 'main') AS c
-WHERE t.schema = 'main' AND t.type = 'table' AND t.strict = 1 AND t.wr = 0
-ORDER BY t.name, c.cid
-"""
-_INDEXES = """
-SELECT i.name, t.name, i."unique", c.name
-FROM pragma_table_list AS t
-JOIN pragma_index_list(t.name, 'main') AS i JOIN pragma_index_info(i.name, 'main') AS c
-WHERE t.schema = 'main' AND t.type = 'table' AND i.origin = 'c'
-ORDER BY i.name, c.seqno
-"""
+from broker.schema.backends import Catalogue, catalogue_of
+from broker.schema.versions import Column
 
 
 def validate(connection: Connection, version: int) -> None:
     """Raise SchemaError unless the tables, indexes and trigger are those of `version` (1 to 3)."""
-    found = _usable_tables(connection)
-    for table, columns in versions.TABLES[version].items():
-        _check_table(table, columns, found.get(table))
+    catalogue = catalogue_of(connection)
+    found = catalogue.usable_tables(connection)
+    for table, columns in catalogue.TABLES[version].items():
+        _check_table(catalogue, table, columns, found.get(table))
     if version == versions.NEWEST_VERSION:
-        _check_indexes(connection)
-        _check_ownership_trigger(connection)
+        _check_indexes(catalogue, connection)
+        _check_ownership_trigger(catalogue, connection)
 
 
 def validate_metadata(connection: Connection) -> None:
     """Raise SchemaError unless the table `metadata` is ours, in any version."""
     table = "metadata"
-    _check_table(table, versions.TABLES[1][table], _usable_tables(connection).get(table))
+    catalogue = catalogue_of(connection)
+    found = catalogue.usable_tables(connection).get(table)
+    _check_table(catalogue, table, catalogue.TABLES[1][table], found)
 
 
 def validate_version_table(connection: Connection) -> None:
     """Raise SchemaError unless Alembic's version table, which exists, is as we make it."""
     columns = (Column("version_num", "TEXT", not_null=True, key=True),)
-    found = _usable_tables(connection).get(versions.VERSION_TABLE)
-    _check_table(versions.VERSION_TABLE, columns, found)
+    catalogue = catalogue_of(connection)
+    found = catalogue.usable_tables(connection).get(versions.VERSION_TABLE)
+    _check_table(catalogue, versions.VERSION_TABLE, columns, found)
 
 
 def validate_head(connection: Connection) -> None:
     """Raise SchemaError, naming them, if objects that revision 0004 made are missing."""
-    rows = connection.exec_driver_sql("SELECT name FROM main.sqlite_schema").fetchall()
-    wanted = {*versions.INDEXES_OF_HEAD, *versions.TRIGGERS_OF_HEAD}
-    missing = sorted(wanted - {name for (name,) in rows})
+    catalogue = catalogue_of(connection)
+    missing = sorted(catalogue.HEAD_OBJECTS - catalogue.names(connection))
     if missing:
         raise SchemaError(f"missing from the database: {', '.join(missing)}", names=missing)
 
 
 def validate_clock_floor(connection: Connection) -> None:
     """Raise SchemaError if the stored floor of the clock is not one; it may be missing."""
-    statement = "SELECT CAST(value AS BLOB) FROM metadata WHERE key = 'logical_time_floor'"
-    name = "metadata.logical_time_floor"
-    for (value,) in connection.exec_driver_sql(statement):
-        canonical_integer(utf8(value, name), name)
+    metadata_integer(connection, "logical_time_floor")
 
 
-def utf8(stored: bytes, name: str) -> str:
-    """The text that a value was read from as a BLOB, for the driver refuses what is not UTF-8.
-
-    Raises SchemaError then.
-    """
-    try:
-        return stored.decode()
-    except UnicodeDecodeError as error:
-        raise SchemaError(f"{name} is not UTF-8: {stored[:32]!r}") from error
+def metadata_integer(connection: Connection, key: str) -> int | None:
+    """The number that `metadata` has for a key, None for no such key; SchemaError if it is none."""
+    name = f"metadata.{key}"
+    rest = f"metadata WHERE key = '{key}'"
+    found = catalogue_of(connection).texts(connection, "value", rest, name)
+    return canonical_integer(found[0], name) if found else None
 
 
 def canonical_integer(text: str, name: str) -> int:
@@ -90,16 +72,11 @@ def canonical_integer(text: str, name: str) -> int:
     return int(text)
 
 
-def _usable_tables(connection: Connection) -> dict[str, list[Column]]:
-    tables: dict[str, list[Column]] = defaultdict(list)
-    for table, name, kind, not_null, key in connection.exec_driver_sql(_COLUMNS):
-        tables[table].append(Column(name, kind, bool(not_null), bool(key)))
-    return tables
-
-
-def _check_table(table: str, wanted: tuple[Column, ...], found: list[Column] | None) -> None:
+def _check_table(
+    catalogue: Catalogue, table: str, wanted: tuple[Column, ...], found: list[Column] | None
+) -> None:
     if found is None:
-        raise SchemaError(f"table {table} is missing, not STRICT or WITHOUT ROWID", table=table)
+        raise SchemaError(f"table {table} {catalogue.UNUSABLE}", table=table)
     for position, column in enumerate(wanted):
         if position >= len(found) or found[position] != column:
             there = _text(found[position]) if position < len(found) else "nothing"
@@ -120,15 +97,10 @@ def _text(column: Column) -> str:
     return " ".join(filter(None, words))
 
 
-def _check_indexes(connection: Connection) -> None:
-    columns: dict[str, list[str]] = defaultdict(list)
-    place: dict[str, tuple[str, bool]] = {}
-    for index, table, unique, column in connection.exec_driver_sql(_INDEXES):
-        columns[index].append(column)
-        place[index] = table, bool(unique)
+def _check_indexes(catalogue: Catalogue, connection: Connection) -> None:
+    found = catalogue.indexes(connection)
     for name, facts in versions.INDEXES_3.items():
-        table, unique = place.get(name, ("", False))
-        if IndexFacts(table, tuple(columns[name]), unique) != facts:
+        if found.get(name) != facts:
             kind = "unique index" if facts.unique else "index"
             raise SchemaError(
                 f"{kind} {name} on {facts.table} ({', '.join(facts.columns)}) is missing or differs",
@@ -136,13 +108,9 @@ def _check_indexes(connection: Connection) -> None:
             )
 
 
-def _check_ownership_trigger(connection: Connection) -> None:
-    statement = (
-        "SELECT sql FROM main.sqlite_schema"
-        " WHERE type = 'trigger' AND name = ? AND tbl_name = 'streams'"
-    )
-    row = connection.exec_driver_sql(statement, (versions.OWNERSHIP_TRIGGER,)).fetchone()
-    if row is None or versions.OWNERSHIP_CONDITION not in row[0]:
+def _check_ownership_trigger(catalogue: Catalogue, connection: Connection) -> None:
+    text = catalogue.trigger(connection, versions.OWNERSHIP_TRIGGER, "streams")
+    if text is None or versions.OWNERSHIP_CONDITION not in text:
         raise SchemaError(
             f"trigger {versions.OWNERSHIP_TRIGGER} on streams is missing or differs",
             trigger=versions.OWNERSHIP_TRIGGER,

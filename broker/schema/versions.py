@@ -1,5 +1,7 @@
 """The frozen facts of schema versions 1 to 3, and which Alembic revision stands for which.
 
+What PostgreSQL has instead or besides is in `broker.schema.postgresql.catalogue`.
+
 Nothing here follows from the models: a revision, and the check of a database that some other
 program made, must mean the same in ten years.
 """
@@ -9,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 VERSION_TABLE = "broker_alembic_version"
-VERSION_TABLE_DDL = f"CREATE TABLE {VERSION_TABLE} (version_num TEXT NOT NULL PRIMARY KEY) STRICT"
 
 HEAD = "0004"
 NEWEST_VERSION = 3

@@ -14,6 +14,7 @@ import pytest
 from broker import schema
 from broker.errors import SchemaError
 from broker.schema import versions
+from broker.schema.sqlite.catalogue import VERSION_TABLE_DDL
 from tests.migrations.support import (
     SCRIPTS,
     VECTORS,
@@ -271,9 +272,7 @@ def test_a_database_of_another_encoding_is_refused(
 
 @pytest.mark.parametrize("table", ["metadata", "streams", "broker_alembic_version"])
 def test_a_table_without_rowid_is_refused(table: str, tmp_path: Path) -> None:
-    path = run_sql(
-        tmp_path / "theirs.db", SCRIPTS["v3-as-it-is"] + versions.VERSION_TABLE_DDL + ";"
-    )
+    path = run_sql(tmp_path / "theirs.db", SCRIPTS["v3-as-it-is"] + VERSION_TABLE_DDL + ";")
     with closing(sqlite3.connect(path)) as connection:
         statement = "SELECT sql FROM sqlite_schema WHERE name = ?"
         (create,) = connection.execute(statement, (table,)).fetchone()

@@ -136,7 +136,7 @@ def test_a_shared_database_has_to_be_called_shared(tmp_path: Path) -> None:
     [
         (["current"], "which database?"),
         (["-x", "url=nonsense", "current"], "not a database URL"),
-        (["-x", "url=postgresql://host/db", "upgrade", "head"], "is not supported by this version"),
+        (["-x", "url=mysql://host/db", "upgrade", "head"], "is not supported by this version"),
         (["-x", "uri=sqlite:///x.db", "current"], "there is no other -x than"),
         (["-x", "url=sqlite:///x.db", "-x", "shared=1", "current"], "yes or no"),
         (["-x", "url=sqlite:////dev/null/x.db", "upgrade", "head"], "folder of"),

@@ -261,7 +261,7 @@ def test_stamping_to_where_the_database_is_writes_the_table_as_we_make_it(tmp_pa
         "u:SECRET@h",
         "sqlite://u:SECRET@h/x.db",
         "sqlite://u:SECRET@h:SECRET/x.db",
-        "postgresql://u:SECRET@h/db",
+        "postgresql+asyncpg://u:SECRET@h/db",
         "foo://u:SECRET@h/db",
         "://u:SECRET@h",
     ],
@@ -284,5 +284,5 @@ def test_the_command_shows_no_password_either(given: str) -> None:
 
 
 def test_a_backend_that_is_not_supported_is_named_as_the_engine_names_it() -> None:
-    with pytest.raises(ConfigurationError, match="postgresql is not supported by this version"):
+    with pytest.raises(ConfigurationError, match=r"postgresql\+asyncpg is not supported"):
         migrate.database_url(make_url("postgresql+asyncpg://h/db"))

@@ -215,7 +215,7 @@ def test_a_busy_database_is_reported_as_busy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "error", "text"),
     [
-        ("postgresql://host/db", ConfigurationError, "is not supported by this version"),
+        ("mysql://host/db", ConfigurationError, "is not supported by this version"),
         ("nonsense", ConfigurationError, "not a database URL"),
         ("sqlite://", ConfigurationError, "in-memory"),
         ("sqlite:////dev/null/x.db", DatabaseUnavailable, "folder of"),

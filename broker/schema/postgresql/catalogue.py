@@ -1,0 +1,185 @@
+"""PostgreSQL's catalogue, as `broker.schema.backends.Catalogue` wants it read.
+
+All of it is about one schema, where tables without the name of one are made: `current_schema()`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import Connection, text
+
+from broker.errors import SchemaError
+from broker.schema import versions
+from broker.schema.versions import Column, IndexFacts
+
+VERSION_TABLE_DDL: str = (
+    f"CREATE TABLE {versions.VERSION_TABLE} (version_num TEXT NOT NULL PRIMARY KEY)"
+)
+UNUSABLE: str = "is missing, or not an ordinary, logged table"
+
+_CURSOR = Column("rowid", "BIGINT", not_null=True, key=False)
+
+
+def _columns(table: str, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    kinds = {"INTEGER": "BIGINT", "TEXT": "TEXT"}
+    own = tuple(column._replace(type=kinds[column.type]) for column in columns)
+    return (*own, _CURSOR) if table == "events" else own
+
+
+TABLES: Mapping[int, Mapping[str, tuple[Column, ...]]] = {
+    version: {table: _columns(table, columns) for table, columns in tables.items()}
+    for version, tables in versions.TABLES.items()
+}
+
+_TRIGGERS_OF_HEAD = (
+    "events_no_delete",
+    "events_no_truncate",
+    "events_no_update",
+    "streams_identity_immutable",
+    "streams_no_delete",
+    "streams_no_truncate",
+)
+_PAYLOAD_TEXT = "broker_payload_text(text, text[])"
+_FUNCTIONS_OF_HEAD = (_PAYLOAD_TEXT, *(f"{name}()" for name in _TRIGGERS_OF_HEAD))
+
+HEAD_OBJECTS: frozenset[str] = frozenset(
+    {*versions.INDEXES_OF_HEAD, *_TRIGGERS_OF_HEAD, _PAYLOAD_TEXT}
+)
+
+_CURSORS_OWN = frozenset({"events_rowid_uq", "events_rowid_seq"})
+
+NAMES_OF: Mapping[int, frozenset[str]] = {
+    0: versions.NAMES_OF[0],
+    1: versions.NAMES_OF[1] | _CURSORS_OWN,
+    2: versions.NAMES_OF[2] | _CURSORS_OWN,
+    3: versions.NAMES_OF[3] | _CURSORS_OWN | {f"{versions.OWNERSHIP_TRIGGER}()"},
+}
+_NAMES = NAMES_OF[3] | {
+    *versions.INDEXES_OF_HEAD,
+    *_FUNCTIONS_OF_HEAD,
+    versions.VERSION_TABLE,
+}
+
+_HERE = "(SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+
+# A table has a type of its own name, and so has a type that is none a name that no table can have.
+_OBJECTS = f"""
+SELECT c.relname, CASE
+  WHEN EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass
+    AND d.objid = c.oid AND d.deptype = 'e') THEN 'of an extension'
+  WHEN c.relkind = 'r' THEN 'table' ELSE 'relation' END
+FROM pg_class AS c WHERE c.relnamespace = {_HERE}
+UNION ALL
+SELECT t.typname, 'type' FROM pg_type AS t
+WHERE t.typnamespace = {_HERE} AND t.typrelid = 0 AND t.typelem = 0
+UNION ALL
+SELECT p.proname || '(' || oidvectortypes(p.proargtypes) || ')', 'function'
+FROM pg_proc AS p WHERE p.pronamespace = {_HERE}
+"""
+_COLUMNS = f"""
+SELECT c.relname, a.attname, upper(format_type(a.atttypid, a.atttypmod)), a.attnotnull,
+  coalesce(a.attnum = ANY (i.indkey::int2[]), false)
+FROM pg_class AS c
+JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_index AS i ON i.indrelid = c.oid AND i.indisprimary
+WHERE c.relnamespace = {_HERE} AND c.relkind = 'r' AND c.relpersistence = 'p'
+ORDER BY c.relname, a.attnum
+"""
+_INDEXES = f"""
+SELECT n.relname, c.relname, i.indisunique, coalesce(a.attname, '(expression)')
+FROM pg_index AS i
+JOIN pg_class AS n ON n.oid = i.indexrelid
+JOIN pg_class AS c ON c.oid = i.indrelid
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = k.attnum
+WHERE c.relnamespace = {_HERE} AND i.indisvalid AND i.indpred IS NULL
+ORDER BY n.relname, k.place
+"""
+_TRIGGER = text(f"""
+SELECT pg_get_triggerdef(t.oid) FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+WHERE c.relnamespace = {_HERE} AND c.relname = :table AND t.tgname = :name
+AND t.tgenabled IN ('O', 'A')
+""")
+_NAMES_PRESENT = f"""
+SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = {_HERE}
+UNION ALL
+SELECT t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+WHERE c.relnamespace = {_HERE} AND t.tgenabled IN ('O', 'A')
+UNION ALL
+SELECT p.proname || '(' || oidvectortypes(p.proargtypes) || ')'
+FROM pg_proc AS p WHERE p.pronamespace = {_HERE}
+"""
+
+
+def require_supported(connection: Connection) -> None:
+    """Refuse a database that cannot hold every text."""
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        raise SchemaError(
+            f"the encoding of this database is {encoding}; the broker needs UTF8 (createdb -E UTF8)",
+            encoding=encoding,
+        )
+
+
+def objects(connection: Connection) -> dict[str, str]:
+    """Name to type of everything in the schema; a function's name is with its types of arguments."""
+    return dict(connection.exec_driver_sql(_OBJECTS).tuples().all())
+
+
+def is_content(kind: str) -> bool:
+    """Tables and the like; extensions may have been made before anything else."""
+    return kind in {"table", "relation"}
+
+
+def is_needed(name: str) -> bool:
+    """Whether a name is one of ours."""
+    return name in _NAMES
+
+
+def user_version(_connection: Connection) -> int | None:
+    """The version is in `metadata` alone."""
+    return None
+
+
+def usable_tables(connection: Connection) -> dict[str, list[Column]]:
+    """The columns of every table that is an ordinary one, and survives a crash."""
+    tables: dict[str, list[Column]] = defaultdict(list)
+    for table, *facts in connection.exec_driver_sql(_COLUMNS):
+        tables[table].append(Column(*facts))
+    return tables
+
+
+def indexes(connection: Connection) -> dict[str, IndexFacts]:
+    """Those that are valid, and of all rows."""
+    found: dict[str, IndexFacts] = {}
+    for index, table, unique, column in connection.exec_driver_sql(_INDEXES):
+        before = found[index].columns if index in found else ()
+        found[index] = IndexFacts(table, (*before, column), unique)
+    return found
+
+
+def trigger(connection: Connection, name: str, table: str) -> str | None:
+    """The text of a trigger, with OLD and NEW as one writes them."""
+    definition = connection.execute(_TRIGGER, {"name": name, "table": table}).scalar()
+    return definition and definition.replace("old.", "OLD.").replace("new.", "NEW.")
+
+
+def names(connection: Connection) -> set[str]:
+    """The names of relations, of triggers that fire, and of functions with their arguments."""
+    return {name for (name,) in connection.exec_driver_sql(_NAMES_PRESENT)}
+
+
+def texts(connection: Connection, column: str, rest: str, _name: str) -> list[str]:
+    """Text is UTF-8 here, and nothing else."""
+    return list(connection.exec_driver_sql(f"SELECT {column} FROM {rest}").scalars())
+
+
+def temporary(ddl: str) -> str:
+    """It comes before the real one wherever a name has no schema, and ends with the transaction."""
+    return ddl.replace("CREATE TABLE", "CREATE TEMP TABLE") + " ON COMMIT DROP"
+
+
+def check_references(_connection: Connection, _tables: Iterable[str]) -> None:
+    """Foreign keys hold at all times."""

@@ -1,0 +1,128 @@
+"""How a migration reaches a server, as `broker.schema.backends.Transactions` wants it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import URL, Connection, NullPool, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from broker.errors import ConfigurationError, DatabaseUnavailable, SchemaError
+from broker.postgresql.engine import (
+    lock_timeout,
+    make_engine,
+    sqlstate,
+    translate,
+    translate_commit,
+)
+
+_LONGEST_NAME = 63  # bytes; the server would cut off the rest
+
+_DEPENDENT_OBJECTS_STILL_EXIST = "2BP01"
+
+_SCHEMA_EXISTS = text("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = :schema)")
+
+
+def exists(url: URL, schema: str | None) -> bool:
+    """Whether the schema is there; without one the database's own decides, which is not asked."""
+    if schema is None:
+        return True
+    with _begun(url, writes=False, busy_timeout_ms=0) as connection:
+        return _schema_exists(connection, schema)
+
+
+@contextmanager
+def transaction(
+    url: URL, schema: str | None, *, writes: bool, makes: bool, busy_timeout_ms: int
+) -> Iterator[Connection]:
+    """With `writes` no other migration of the schema runs beside it; with `makes` the schema is made.
+
+    Whatever has no schema in its name is in `schema`, or in the one where the connection would make
+    a table. Raises DatabaseUnavailable for a database or schema that is not there.
+    """
+    with _begun(url, writes=writes, busy_timeout_ms=busy_timeout_ms) as connection:
+        name = _current_schema(connection) if schema is None else schema
+        if writes:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _key(name)})
+        if schema is not None and not _schema_exists(connection, schema):
+            if not makes:
+                raise DatabaseUnavailable(f"there is no schema {schema!r} in this database")
+            connection.exec_driver_sql(f"CREATE SCHEMA {quoted(schema)}")
+        connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted(name)}")
+        yield connection
+
+
+def quoted(schema: str) -> str:
+    """A name as SQL text; ConfigurationError for what cannot be the name of a schema."""
+    size = len(schema.encode(errors="replace"))
+    if not 0 < size <= _LONGEST_NAME or "\0" in schema or schema.startswith("pg_"):
+        raise ConfigurationError(
+            f"a schema's name has 1 to {_LONGEST_NAME} bytes, no NUL, and does not begin with pg_;"
+            f" not {schema[:80]!r}"
+        )
+    return '"' + schema.replace('"', '""').replace("%", "%%") + '"'
+
+
+@contextmanager
+def _begun(url: URL, *, writes: bool, busy_timeout_ms: int) -> Iterator[Connection]:
+    """A connection of its own in a transaction, committed at the end.
+
+    One that only looks sees one state. Nothing is kept in the session, which may be a pooler's.
+    """
+    engine = make_engine(
+        url, busy_timeout_ms=busy_timeout_ms, transaction_pooler=True, poolclass=NullPool
+    )
+    level = "READ COMMITTED" if writes else "REPEATABLE READ"
+    try:
+        with engine.connect().execution_options(isolation_level=level) as connection:
+            begun = connection.begin()
+            connection.exec_driver_sql(lock_timeout(busy_timeout_ms))
+            if writes:  # a migration takes as long as it takes
+                connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            yield connection
+            if begun.is_active:  # else the block has rolled back
+                _commit(begun.commit)
+    except SQLAlchemyError as error:
+        raise _translate(error) from error
+    finally:
+        engine.dispose()
+
+
+def _current_schema(connection: Connection) -> str:
+    name: str | None = connection.exec_driver_sql("SELECT current_schema()").scalar()
+    if name is None:
+        raise ConfigurationError(
+            "the search path of this connection names no schema that exists: say which schema is"
+            " the store's"
+        )
+    return name
+
+
+def _schema_exists(connection: Connection, schema: str) -> bool:
+    quoted(schema)
+    return bool(connection.execute(_SCHEMA_EXISTS, {"schema": schema}).scalar_one())
+
+
+def _key(schema: str) -> int:
+    """The advisory lock of a schema's migrations; such locks are a database's own."""
+    digest = hashlib.sha256(f"broker migration {schema}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _translate(error: SQLAlchemyError) -> Exception:
+    driver_error = error.orig if isinstance(error, DBAPIError) else None
+    if driver_error is not None and sqlstate(driver_error) == _DEPENDENT_OBJECTS_STILL_EXIST:
+        said = " ".join(str(driver_error).split())
+        return SchemaError(
+            f"objects of others depend on what the migration removes ({said}); nothing was changed"
+        )
+    return translate(error)
+
+
+def _commit(commit: Callable[[], None]) -> None:
+    try:
+        commit()
+    except SQLAlchemyError as error:
+        raise translate_commit(error) from error

@@ -1,0 +1,1 @@
+"""How the schema is read, and a migration's transaction run, on SQLite."""
