@@ -22,7 +22,7 @@ from tests.moving_support import (
     make_wide,
     put,
 )
-from tests.places import Place, PlaceOn, rows, url_of
+from tests.places import Place, PlaceOn, PostgresPlace, rows, url_of
 from tests.support import ManualClock, open_store, raw
 
 
@@ -126,10 +126,14 @@ def test_the_clock_floor_is_the_later_one(
     assert rows(target, stored) == [(str(after),)]
 
 
-def test_what_is_committed_after_the_move_began_is_not_moved(tmp_path: Path, target: Place) -> None:
-    source = make_wide(tmp_path / "source.db", 1_500)
-    with raw(source) as writer:
-        writer.execute("PRAGMA journal_mode = WAL")
+def test_what_is_committed_after_the_move_began_is_not_moved(
+    tmp_path: Path, target: Place, other: Place
+) -> None:
+    source: Place = make_wide(tmp_path / "source.db", 1_500)
+    put(source, "PRAGMA journal_mode = WAL")
+    if isinstance(other, PostgresPlace):
+        move(url_of(source), url_of(other))
+        source = other
     before = dump(source)
 
     def write(doing: str, done: int, total: int) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
 
 from broker import schema
-from broker.errors import BrokerError, CorruptRow, DatabaseError, SchemaError
+from broker.errors import BrokerError, CorruptRow, DatabaseError, OutcomeUnknown, SchemaError
 from broker.moving import move
 from broker.moving.postgresql import PostgresqlSide
 from broker.moving.sqlite import SqliteSide
@@ -223,6 +225,27 @@ def test_a_move_that_is_killed_leaves_the_target_empty_and_may_be_repeated(
     assert is_empty(target)
     move(url_of(have), url_of(target))
     assert dump(target) == dump(source)
+
+
+def test_an_unknown_outcome_is_either_all_or_nothing(source: Path, target: Place) -> None:
+    breaking: list[str] = []
+
+    def break_commit(_connection: Any) -> None:
+        if breaking:
+            raise OperationalError("COMMIT", None, ConnectionError("lost"))
+
+    schema.upgrade(url_of(target))
+    event.listen(Engine, "commit", break_commit)
+    try:
+        with pytest.raises(OutcomeUnknown, match="either complete or empty"):
+            move(
+                url_of(source),
+                url_of(target),
+                progress=lambda doing, *_: breaking.append(doing) if doing == "verifying" else None,
+            )
+    finally:
+        event.remove(Engine, "commit", break_commit)
+    assert is_empty(target)
 
 
 def test_nobody_writes_to_the_target_meanwhile_and_a_reader_finds_nothing(

@@ -11,7 +11,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool
 from sqlalchemy.exc import SQLAlchemyError
 
 from broker.errors import SchemaError
-from broker.moving.sides import Side, require_empty
+from broker.moving.sides import Side, commit, require_empty
 from broker.moving.tables import TABLES, Listing, Row
 from broker.postgresql.engine import lock_timeout, make_engine, translate, translate_commit
 from broker.schema import LOCK_TIMEOUT_MS, upgrade, verify
@@ -85,10 +85,7 @@ def _transact(
         for statement in settings:
             connection.exec_driver_sql(statement)
         answer = work(connection)
-        try:
-            begun.commit()
-        except SQLAlchemyError as error:
-            raise translate_commit(error) from error
+        commit(begun, translate_commit)
         return answer
 
 
@@ -117,7 +114,7 @@ class PostgresqlSide(Side):
     def settle(self, last_cursor: int) -> None:
         self.run("SET CONSTRAINTS ALL IMMEDIATE")
         self.run(f"ANALYZE {', '.join(table.name for table in TABLES)}")
-        if last_cursor:
+        if last_cursor:  # stays if all else is rolled back, which an empty store can live with
             self.run("SELECT setval('events_rowid_seq', :last)", last=last_cursor)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Transaction, text
+from sqlalchemy.exc import SQLAlchemyError
 
-from broker.errors import BrokerError, SchemaError
+from broker.errors import BrokerError, OutcomeUnknown, SchemaError
 from broker.moving.tables import FLOOR, Listing, Row
 from broker.schema import state, versions
 
@@ -86,3 +87,17 @@ def require_empty(connection: Connection) -> None:
                 " into an empty database only; it was left as it was",
                 table=table,
             )
+
+
+def commit(transaction: Transaction, translate: Callable[[BaseException], Exception]) -> None:
+    """Commit the transaction that filled a target; `translate` is for errors of COMMIT."""
+    try:
+        transaction.commit()
+    except SQLAlchemyError as error:
+        ours = translate(error)
+        if isinstance(ours, OutcomeUnknown):
+            raise OutcomeUnknown(
+                f"COMMIT failed ({error}), and the target is either complete or empty: move again,"
+                " which is refused if it is complete"
+            ) from error
+        raise ours from error

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from broker import opening
 from broker.errors import CorruptRow, SchemaError
-from broker.moving.sides import Side, require_empty
+from broker.moving.sides import Side, commit, require_empty
 from broker.moving.tables import TABLES, Listing, Row
 from broker.schema import LOCK_TIMEOUT_MS, upgrade, verify
 from broker.sqlite.database_file import file_exists
@@ -60,19 +60,12 @@ class SqlitePlace:
                 begun = connection.begin()
                 require_empty(connection)
                 answer = work(SqliteSide(connection, "target"))
-                _commit(begun.commit)
+                commit(begun, translate_commit)
                 return answer
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise translate(error) from error
         finally:
             engine.dispose()
-
-
-def _commit(commit: Callable[[], None]) -> None:
-    try:
-        commit()
-    except SQLAlchemyError as error:
-        raise translate_commit(error) from error
 
 
 class SqliteSide(Side):
