@@ -16,8 +16,8 @@ from broker import reads, walks
 from broker.errors import ConfigurationError
 from broker.operations import Operations
 from broker.options import Options
-from broker.sqlite.async_writes import AsyncWrites, Threads
 from broker.store import Broker
+from broker.threads import Threads, without_stop_iteration
 from broker.transaction import Read, Write
 from broker.unit_of_work import UnitOfWork
 from broker.walks import E, Walk
@@ -84,7 +84,7 @@ class AsyncBroker:
         """Serve the running event loop from a store that is open, and that threads may use too."""
         self.options = broker.options
         self._broker = broker
-        self._writes = AsyncWrites(broker._connections.writes, asyncio.get_running_loop())
+        self._writes = broker._connections.async_writes(asyncio.get_running_loop())
         self._reading = Threads(_READING_THREADS, thread_name_prefix="broker-reader")
 
     async def __aenter__(self) -> Self:
@@ -122,14 +122,8 @@ class AsyncBroker:
 
     async def _read(self, make: Callable[P, Read[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = self._require_loop()
-        reading = partial(self._read_on_thread, make, *args, **kwargs)
-        return await loop.run_in_executor(self._reading, reading)
-
-    def _read_on_thread(self, make: Callable[P, Read[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return self._broker._read(make, *args, **kwargs)
-        except StopIteration as error:  # which no future takes: its task would wait for ever
-            raise RuntimeError("a clock raised StopIteration") from error
+        reading = partial(self._broker._read, make, *args, **kwargs)
+        return await loop.run_in_executor(self._reading, partial(without_stop_iteration, reading))
 
     async def _write(self, make: Callable[P, Write[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         self._require_loop()

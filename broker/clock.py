@@ -51,22 +51,24 @@ class LogicalClock:
         self._boot: tuple[int, float] | None = None
         self._last = 0
 
-    def read(self, floor: int) -> int:
+    def read(self, floor: int, server: int | None = None) -> int:
         """Broker time now, at least `floor`; later readings are never lower.
+
+        `server` is what the database server's clock said, where there is one: see `ServerClock`.
 
         The first reading boots the clock. Raises InvalidRequest when a clock that was injected
         answers anything but a non-negative safe integer (wall) or number (monotonic).
         """
         with self._lock:
-            self._last, self._boot = self._now(floor)
+            self._last, self._boot = self._now(floor, server)
             return self._last
 
-    def peek(self, floor: int) -> int:
+    def peek(self, floor: int, server: int | None = None) -> int:
         """What `read` would answer, without advancing the clock."""
         with self._lock:
-            return self._now(floor)[0]
+            return self._now(floor, server)[0]
 
-    def _now(self, floor: int) -> tuple[int, tuple[int, float]]:
+    def _now(self, floor: int, _server: int | None) -> tuple[int, tuple[int, float]]:
         """The reading, and the boot pair to go on with."""
         wall, monotonic = self._wall(), self._monotonic()
         if type(wall) is not int or not 0 <= wall <= MAX_SAFE_INTEGER:
@@ -85,6 +87,31 @@ class LogicalClock:
 
         is_frozen = now - max(wall, elapsed) > FROZEN_AFTER_MS
         return now, (now, monotonic) if is_frozen else self._boot
+
+
+class ServerClock(LogicalClock):
+    """The logical clock of one process whose wall clock is that of the database server.
+
+    Of this machine only the pace of its monotonic clock counts, and only while the server's clock
+    has been set back by more than `FROZEN_AFTER_MS`: else the pace would add up to a lead.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = monotonic_clock) -> None:
+        super().__init__(_no_wall_clock, monotonic)
+
+    def _now(self, floor: int, server: int | None) -> tuple[int, tuple[int, float]]:
+        wall, monotonic = server or 0, self._monotonic()
+        now = max(wall, self._last, floor)
+        if self._boot is not None:
+            booted_at, booted_monotonic = self._boot
+            elapsed = booted_at + max(0, math.floor(monotonic - booted_monotonic))
+            if elapsed - wall > FROZEN_AFTER_MS:
+                return max(now, elapsed), self._boot
+        return now, (now, monotonic)
+
+
+def _no_wall_clock() -> int:
+    raise NotImplementedError("the server tells the time")
 
 
 _NUMBERS = {int, float}  # exactly: a boolean is none

@@ -17,6 +17,7 @@ from broker.messages import CommitResult
 from broker.messages.results import make_commit_result
 from broker.models import Event, InboxMessage, Stream
 from broker.outbox import insert_outbox, outbox_rows
+from broker.postgresql.rows import RowsByTable, write_rows
 from broker.projections import projection_rows, upsert_projections
 from broker.statements import Row, Statement
 from broker.transaction import Transaction
@@ -35,13 +36,15 @@ class Draft(NamedTuple):
 
 
 def draft(
-    commit: PreparedCommit, revision: int | None, cursor: int, workspace_id: str | None, now: int
+    commit: PreparedCommit,
+    revision: int | None,
+    event_cursors: tuple[int, ...],
+    workspace_id: str | None,
+    now: int,
 ) -> Draft:
-    """The draft of a commit that comes after `revision`, None for a new stream, and `cursor`."""
+    """The draft of a commit that comes after `revision`, None for a new stream."""
     before, count = revision or 0, len(commit.events)
     event_ids = tuple([event[0] for event in commit.events])
-    # Nobody else can write meanwhile, and events are never deleted: the next ones are known.
-    event_cursors = tuple(range(cursor + 1, cursor + count + 1))
     outbox_ids = tuple([message[0] for message in commit.outbox])
     recovered = False
     result = make_commit_result(
@@ -62,35 +65,41 @@ def draft(
 def write_drafts(transaction: Transaction, drafts: Sequence[Draft]) -> None:
     """Write drafts of different streams, none of which refers to another.
 
-    A constraint objects to an id that was used before. Raises ForeignProjection.
+    A constraint objects to an id that was used before, and to a projection of another stream.
     """
-    new_streams: list[Row] = []
-    moved_streams: list[Row] = []
-    inbox: list[Row] = []
-    events: list[Row] = []
-    outbox: list[Row] = []
-    projections: list[Row] = []
+    rows = _rows_of(drafts)
+    if transaction.channel.style.dialect == "postgresql":
+        write_rows(transaction.channel, rows)
+    else:
+        _write_a_table_at_a_time(transaction, rows)
+
+
+def _rows_of(drafts: Sequence[Draft]) -> RowsByTable:
+    rows = RowsByTable([], [], [], [], [], [])
     for commit, result, workspace_id, is_first in drafts:
         revision, now = result.revision, result.applied_at
-        streams = new_streams if is_first else moved_streams
+        streams = rows.new_streams if is_first else rows.moved_streams
         streams.append((commit.stream_id, revision, now, workspace_id))
-        inbox.append(_inbox_row(commit, result))
-        events += _event_rows(commit, result)
-        outbox += outbox_rows(commit, now)
-        projections += projection_rows(commit, revision, now)
+        rows.inbox.append(_inbox_row(commit, result))
+        rows.events.extend(_event_rows(commit, result))
+        rows.outbox.extend(outbox_rows(commit, now))
+        rows.projections.extend(projection_rows(commit, revision, now))
+    return rows
 
-    run_each = transaction.channel.run_each
-    if new_streams:
-        run_each(_NEW_STREAM, new_streams)
-    if moved_streams:
-        run_each(_MOVE_STREAM, moved_streams)
-    run_each(_REMEMBER, inbox)  # before the events: after them SQLite would scan them for its id
-    if events:
-        run_each(_APPEND, events)
-    if outbox:
-        insert_outbox(transaction, outbox)
-    if projections:
-        upsert_projections(transaction, projections)
+
+def _write_a_table_at_a_time(transaction: Transaction, rows: RowsByTable) -> None:
+    put_each = transaction.channel.put_each
+    if rows.new_streams:
+        put_each(_NEW_STREAM, rows.new_streams)
+    if rows.moved_streams:
+        put_each(_MOVE_STREAM, rows.moved_streams)
+    put_each(_REMEMBER, rows.inbox)  # before the events: after them SQLite would scan those for it
+    if rows.events:
+        put_each(_APPEND, rows.events)
+    if rows.outbox:
+        insert_outbox(transaction, rows.outbox)
+    if rows.projections:
+        upsert_projections(transaction, rows.projections)
 
 
 def _inbox_row(commit: PreparedCommit, result: CommitResult) -> Row:

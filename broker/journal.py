@@ -7,8 +7,8 @@ questions asked one by one, to say which id it was.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from sqlalchemy import bindparam, func, literal_column, select
@@ -20,7 +20,6 @@ from broker.drafts import Draft, draft, write_drafts
 from broker.errors import (
     BrokerError,
     CorruptRow,
-    DatabaseError,
     IdempotencyConflict,
     InvalidRequest,
     Refusal,
@@ -31,9 +30,10 @@ from broker.messages import CommitRequest, CommitResult, Given
 from broker.models import ActorLease, Event, InboxMessage, Stream
 from broker.options import Options
 from broker.outbox import is_outbox_id_used
-from broker.projections import ForeignProjection, foreign_projection
-from broker.statements import Row, Statement
-from broker.transaction import FLOOR, ONE_ROW, Batch, Transaction, Write
+from broker.postgresql.sql import LOOK_FOR_COMMIT
+from broker.projections import foreign_projection
+from broker.statements import VIOLATIONS, Row, Statement
+from broker.transaction import ONE_ROW, TIME, Batch, Transaction, Write
 
 
 def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]:
@@ -52,13 +52,9 @@ def commit(given: Given[CommitRequest], options: Options) -> Write[CommitResult]
 
 
 def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
-    judged = _judge(transaction, commit, 0)
-    if isinstance(judged, CommitResult):
-        return judged
     try:
-        with transaction.savepoint():
-            write_drafts(transaction, [judged])
-    except (sqlite3.IntegrityError, ForeignProjection) as error:
+        return transaction.settled(partial(_judge_and_write, transaction, commit))
+    except VIOLATIONS as error:
         conflict = _conflict(transaction, commit)
         if conflict is None:
             raise
@@ -66,6 +62,14 @@ def _apply(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
             raise conflict from error
         finally:
             del conflict  # which the traceback of its own cause would keep alive
+
+
+def _judge_and_write(transaction: Transaction, commit: PreparedCommit) -> CommitResult:
+    judged = _judge(transaction, commit, 0)
+    if isinstance(judged, CommitResult):
+        return judged
+    with transaction.savepoint():
+        write_drafts(transaction, [judged])
     return judged.result
 
 
@@ -117,25 +121,25 @@ def _judge(
 
     `events_before` are those of drafts that are not written yet. Raises a Refusal.
     """
+    count = len(commit.events)
     row = cast(
-        Row, transaction.channel.one(_LOOK, commit.message_id, commit.actor_id, commit.stream_id)
+        Row,
+        transaction.channel.one(_LOOK, commit.message_id, commit.actor_id, commit.stream_id, count),
     )
-    floor, last_cursor, request_hash, result_json, revision, owner = row[:6]
+    floor, server, found, request_hash, result_json, revision, owner = row[:7]
     if request_hash is not None:
         return _recorded(commit, (request_hash, result_json))
 
-    now = transaction.advance(floor)
-    require_authority(row[6:], commit.actor_id, commit.lease, commit.stream_id, now)
+    now = transaction.advance(floor, server)
+    require_authority(row[7:], commit.actor_id, commit.lease, commit.stream_id, now)
     _require_revision(commit, revision or 0)
     workspace_id = _owner_after(commit, owner) if commit.claims else owner
     commit.require_unique_ids()
     if commit.references:
         _require_known_events(transaction, commit)
 
-    cursor = (last_cursor or 0) + events_before
-    if cursor + len(commit.events) > MAX_SAFE_INTEGER:
-        raise DatabaseError("the cursors of the journal are used up: another writer took the last")
-    return draft(commit, revision, cursor, workspace_id, now)
+    cursors = transaction.cursors(found, count, events_before)
+    return draft(commit, revision, cursors, workspace_id, now)
 
 
 def _recorded(commit: PreparedCommit, row: Row) -> CommitResult:
@@ -246,7 +250,7 @@ _LAST_CURSOR = select(func.max(Event.cursor)).scalar_subquery()
 
 _LOOK = Statement(
     select(
-        FLOOR,
+        *TIME,
         _LAST_CURSOR,
         InboxMessage.request_hash,
         InboxMessage.result_json,
@@ -261,6 +265,8 @@ _LOOK = Statement(
     "message_id",
     "actor_id",
     "stream_id",
+    "count",
+    on_postgresql=LOOK_FOR_COMMIT,
 )
 
 _RECORDED = Statement(

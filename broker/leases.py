@@ -10,10 +10,11 @@ import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
-from sqlalchemy import bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import bindparam, insert, literal_column, select, update
 from sqlalchemy.orm import aliased
 
 from broker.clock import MAX_SAFE_INTEGER
@@ -32,12 +33,12 @@ from broker.messages import (
 )
 from broker.messages.results import make_lease
 from broker.models import ActorLease, MutationReceipt
+from broker.postgresql.sql import LOOK_FOR_MUTATION
 from broker.receipts import RECORDED, Receipt
 from broker.statements import Row, Statement
-from broker.transaction import FLOOR, ONE_ROW, Read, Transaction, Write
+from broker.transaction import ONE_ROW, TIME, Read, Transaction, Write
 
-LINEAGE_ACTOR = "\0runtime-broker-lineage:"
-LINEAGE_HOLDER = "\0runtime-broker-lineage"
+_LINEAGE = "runtime-broker-lineage"  # after the mark of the backend
 
 
 class Standing(NamedTuple):
@@ -94,7 +95,7 @@ def heartbeat(given: Given[HeartbeatLeaseRequest], request_id: str | None) -> Wr
     def change(transaction: Transaction, found: Standing) -> Lease:
         lease = require_live(found.of_actor, request.actor_id, request.lease, found.now)
         kept = lease.extended(found.now, request.ttl_ms)
-        transaction.channel.run(_EXTEND, kept.actor_id, kept.heartbeat_at, kept.expires_at)
+        transaction.channel.put(_EXTEND, kept.actor_id, kept.heartbeat_at, kept.expires_at)
         return kept
 
     receipt = Receipt.of("lease.heartbeat", request_id, request)
@@ -129,7 +130,7 @@ def release(given: Given[ReleaseLeaseRequest], request_id: str | None) -> Write[
 
     def change(transaction: Transaction, found: Standing) -> None:
         lease = require_live(found.of_actor, request.actor_id, request.lease, found.now)
-        transaction.channel.run(_EXTEND, lease.actor_id, found.now, found.now)
+        transaction.channel.put(_EXTEND, lease.actor_id, found.now, found.now)
 
     receipt = Receipt.of("lease.release", request_id, request)
     return _mutation(receipt, request.actor_id, None, 0, change)
@@ -226,21 +227,21 @@ def _mutation(
         recorded = receipt.find(transaction)
         return None if recorded is None else (_recorded(receipt, recorded[0]),)
 
-    def apply(transaction: Transaction) -> Lease | None:
+    def mutate(transaction: Transaction) -> Lease | None:
         row = cast(Row, transaction.channel.one(_LOOK, receipt.request_id, actor_id, stream_id))
-        if row[1] is not None:
-            return _recorded(receipt, receipt.match(row[1:4])[0])
-        now = transaction.advance(row[0])
+        if row[2] is not None:
+            return _recorded(receipt, receipt.match(row[2:5])[0])
+        now = transaction.advance(*row[:2])
         if now + ttl_ms > MAX_SAFE_INTEGER:
             raise InvalidRequest("ttlMs: broker time + ttlMs must be a safe integer", field="ttlMs")
 
-        found = Standing(now, _lease_in(row[4:12]), _lease_in(row[12:20]))
+        found = Standing(now, _lease_in(row[5:13]), _lease_in(row[13:21]))
         with transaction.savepoint():
             lease = change(transaction, found)
             receipt.record(transaction, lease, now)
         return lease
 
-    return Write(apply, recover)
+    return Write(lambda transaction: transaction.settled(partial(mutate, transaction)), recover)
 
 
 def _grant(
@@ -262,20 +263,19 @@ def _grant(
 
     if found.of_actor is not None and found.of_actor.stream_id != stream_id:
         _leave_behind(transaction, found.of_actor)
-    if found.of_stream is not None:
-        transaction.channel.run(_DELETE, stream_id)
-    transaction.channel.run(_INSERT, *_row_of(lease))
+    transaction.channel.put(_INSERT if found.of_stream is None else _REPLACE, *_row_of(lease))
     return lease
 
 
 def _leave_behind(transaction: Transaction, lease: Lease) -> None:
     """Keep the epoch of a stream that its actor leaves, so that it never goes back."""
-    lineage_id = LINEAGE_ACTOR + lease.stream_id.encode().hex().upper()
+    mark = transaction.lineage_mark
+    lineage_id = f"{mark}{_LINEAGE}:{lease.stream_id.encode().hex().upper()}"
     nonce = secrets.token_hex(16)
-    transaction.channel.run(_RENAME, lease.actor_id, lineage_id, LINEAGE_HOLDER, nonce)
+    transaction.channel.put(_RENAME, lease.actor_id, lineage_id, f"{mark}{_LINEAGE}", nonce)
 
 
-_row_of = attrgetter(*[each.name for each in fields(Lease)])
+_row_of = attrgetter(*[each.name for each in fields(Lease)])  # in the order of `_COLUMNS`
 
 
 def _lease_in(row: Row) -> Lease | None:
@@ -320,7 +320,7 @@ def lease_columns(entity: Any) -> tuple[Any, ...]:
 _OnStream = aliased(ActorLease)
 
 _LOOK = Statement(
-    select(FLOOR, *RECORDED, *lease_columns(ActorLease), *lease_columns(_OnStream))
+    select(*TIME, *RECORDED, *lease_columns(ActorLease), *lease_columns(_OnStream))
     .select_from(ONE_ROW)
     .outerjoin(MutationReceipt, MutationReceipt.request_id == bindparam("request_id"))
     .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
@@ -328,6 +328,7 @@ _LOOK = Statement(
     "request_id",
     "actor_id",
     "stream_id",
+    on_postgresql=LOOK_FOR_MUTATION,
 )
 
 _GET = Statement(
@@ -361,18 +362,14 @@ _RENAME = Statement(
     "secret",
 )
 
-_DELETE = Statement(
-    delete(ActorLease).where(ActorLease.stream_id == bindparam("of_stream")), "of_stream"
-)
+_COLUMNS = tuple(each.name for each in fields(Lease))
 
-_INSERT = Statement(
-    insert(ActorLease),
-    "actor_id",
-    "stream_id",
-    "holder_id",
-    "epoch",
-    "nonce",
-    "acquired_at",
-    "heartbeat_at",
-    "expires_at",
+_INSERT = Statement(insert(ActorLease), *_COLUMNS)
+
+# Not deleted and inserted: who waits for a row that others lock would not see another in its place.
+_REPLACE = Statement(
+    update(ActorLease)
+    .where(ActorLease.stream_id == bindparam("stream_id"))
+    .values({name: bindparam(name) for name in _COLUMNS if name != "stream_id"}),
+    *_COLUMNS,
 )

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.clock import LogicalClock, monotonic_clock, wall_clock
+from broker.clock import LogicalClock, ServerClock, monotonic_clock, wall_clock
 from broker.errors import ConfigurationError
 from broker.messages import is_id
 from broker.runtime_events import READ_MODEL_EVENT_TYPE
@@ -78,6 +78,12 @@ class Options:
         standing_still = self.monotonic_clock is None and self.wall_clock is not None
         monotonic = _no_time if standing_still else self.monotonic_clock or monotonic_clock
         return LogicalClock(self.wall_clock or wall_clock, monotonic)
+
+    def make_server_clock(self) -> LogicalClock:
+        """As `make_clock`, for a database whose server tells the time unless a clock was chosen."""
+        if self.wall_clock is not None:
+            return self.make_clock()
+        return ServerClock(self.monotonic_clock or monotonic_clock)
 
 
 def _is_schema(name: object) -> bool:

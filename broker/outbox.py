@@ -20,7 +20,7 @@ from broker.messages import (
 )
 from broker.models import OutboxMessage
 from broker.statements import Row, Statement
-from broker.transaction import Read, Transaction, Write, read_floor
+from broker.transaction import Read, Transaction, Write, read_time
 
 
 def list_pending(given: Given[ListPendingOutboxRequest]) -> Read[list[StoredOutboxMessage]]:
@@ -30,7 +30,7 @@ def list_pending(given: Given[ListPendingOutboxRequest]) -> Read[list[StoredOutb
     def read(transaction: Transaction) -> list[StoredOutboxMessage]:
         as_of = request.as_of
         if as_of is None:
-            as_of = transaction.peek(read_floor(transaction))
+            as_of = transaction.peek(*read_time(transaction))
         rows = transaction.channel.all(_PENDING, as_of, request.limit)
         return [_stored_message(row) for row in rows]
 
@@ -44,7 +44,7 @@ def mark_delivered(given: Given[MarkOutboxDeliveredRequest]) -> Write[bool]:
     def apply(transaction: Transaction) -> bool:
         delivered_at = request.delivered_at
         if delivered_at is None:
-            delivered_at = transaction.peek(read_floor(transaction))
+            delivered_at = transaction.peek(*read_time(transaction))
         return transaction.channel.run(_DELIVERED, request.outbox_id, delivered_at) == 1
 
     return Write(apply)
@@ -70,7 +70,7 @@ def outbox_rows(commit: PreparedCommit, now: int) -> list[Row]:
 
 def insert_outbox(transaction: Transaction, rows: Sequence[Row]) -> None:
     """Store messages; a constraint objects to an id that was used before."""
-    transaction.channel.run_each(_INSERT, rows)
+    transaction.channel.put_each(_INSERT, rows)
 
 
 def is_outbox_id_used(transaction: Transaction, outbox_id: str) -> bool:

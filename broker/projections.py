@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, case, select
 from sqlalchemy.dialects.sqlite import insert
 
 from broker.commits import PreparedCommit
@@ -12,11 +12,7 @@ from broker.events import stored_json
 from broker.messages import Given, ReadProjectionRequest, StoredProjection, validate
 from broker.models import Projection
 from broker.statements import Row, Statement
-from broker.transaction import Conflict, Read, Transaction
-
-
-class ForeignProjection(Conflict):
-    """A projection of the commit belongs to another stream."""
+from broker.transaction import Read, Transaction
 
 
 def read(given: Given[ReadProjectionRequest]) -> Read[StoredProjection | None]:
@@ -43,9 +39,8 @@ def projection_rows(commit: PreparedCommit, revision: int, now: int) -> list[Row
 
 
 def upsert_projections(transaction: Transaction, rows: Sequence[Row]) -> None:
-    """Store projections; raises ForeignProjection."""
-    if transaction.channel.run_each(_UPSERT, rows) != len(rows):
-        raise ForeignProjection
+    """Store projections; a constraint objects to one that belongs to another stream."""
+    transaction.channel.put_each(_UPSERT, rows)
 
 
 def foreign_projection(transaction: Transaction, commit: PreparedCommit) -> str | None:
@@ -76,11 +71,12 @@ _UPSERT = Statement(
     _new.on_conflict_do_update(
         index_elements=[Projection.projection_id],
         set_={
-            "revision": _new.excluded.revision,
+            "revision": case(  # else null, which it must not be
+                (Projection.stream_id == _new.excluded.stream_id, _new.excluded.revision)
+            ),
             "value_json": _new.excluded.value_json,
             "updated_at": _new.excluded.updated_at,
         },
-        where=Projection.stream_id == _new.excluded.stream_id,
     ),
     "id",
     "stream",

@@ -41,7 +41,7 @@ from broker.models import (
 )
 from broker.runtime_events import DOMAIN_EVENT
 from broker.statements import Row, Statement
-from broker.transaction import FLOOR, ONE_ROW, Read, Transaction, read_floor
+from broker.transaction import ONE_ROW, TIME, Read, Transaction, read_time
 
 
 def stream_revision(given: Given[GetStreamRevisionRequest]) -> Read[int]:
@@ -133,9 +133,9 @@ def _fitting_or_first(rows: Iterable[Row], max_bytes: int) -> list[Row]:
 def _authorize(transaction: Transaction, reader: Any, stream_id: str) -> int:
     """The stream's revision, if the reader's lease is live and on it; else StaleLease."""
     row = cast(Row, transaction.channel.one(_STANDING, reader.actor_id, stream_id))
-    now = transaction.observe(row[0])
-    require_authority(row[2:], reader.actor_id, reader.lease, stream_id, now)
-    return row[1] or 0
+    now = transaction.observe(*row[:2])
+    require_authority(row[3:], reader.actor_id, reader.lease, stream_id, now)
+    return row[2] or 0
 
 
 # ---------------------------------------------------------------------------- across the streams
@@ -210,7 +210,7 @@ def read_model_sources(given: Given[ReadModelSourcesRequest]) -> Read[list[ReadM
     request = validate(ReadModelSourcesRequest, given)
 
     def read(transaction: Transaction) -> list[ReadModelSource]:
-        now = transaction.observe(read_floor(transaction))
+        now = transaction.observe(*read_time(transaction))
         rows = transaction.channel.all(
             _SOURCES,
             request.workspace_id,
@@ -274,7 +274,7 @@ _PAGE = Statement(
 )
 
 _STANDING = Statement(
-    select(FLOOR, Stream.revision, *AUTHORITY)
+    select(*TIME, Stream.revision, *AUTHORITY)
     .select_from(ONE_ROW)
     .outerjoin(ActorLease, ActorLease.actor_id == bindparam("actor_id"))
     .outerjoin(Stream, Stream.stream_id == bindparam("stream_id")),

@@ -11,6 +11,7 @@ from broker.canonical import NotJson, canonical_of, decode, digest
 from broker.errors import CorruptRow, IdempotencyConflict
 from broker.messages import Lease, Request, validate_request_id
 from broker.models import MutationReceipt
+from broker.postgresql.sql import MAKE_ROOM
 from broker.statements import Row, Statement
 from broker.transaction import Transaction
 
@@ -68,8 +69,8 @@ class Receipt(NamedTuple):
             return
         # A lease has ids and safe integers, which orjson by itself writes in the stored form.
         text = orjson.dumps(response and response.to_json()).decode()
-        transaction.channel.run(_MAKE_ROOM, transaction.options.receipt_capacity - 1)
-        transaction.channel.run(_RECORD, self.request_id, self.method, self.params_hash, text, now)
+        transaction.channel.put(_MAKE_ROOM, transaction.options.receipt_capacity - 1)
+        transaction.channel.put(_RECORD, self.request_id, self.method, self.params_hash, text, now)
 
 
 RECORDED = (MutationReceipt.method, MutationReceipt.params_hash, MutationReceipt.response_json)
@@ -94,6 +95,7 @@ _MAKE_ROOM = Statement(
         MutationReceipt.request_id.in_(_oldest_beyond(bindparam("kept")))
     ),
     "kept",
+    on_postgresql=MAKE_ROOM,
 )
 
 _RECORD = Statement(

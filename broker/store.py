@@ -11,11 +11,11 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
 from broker import opening
+from broker.connections import Connections, connect
+from broker.database_url import database_url
 from broker.operations import Operations
 from broker.options import Options
-from broker.sqlite.connections import Connections
-from broker.sqlite.database_file import file_url
-from broker.transaction import Read, Write, read_floor
+from broker.transaction import Read, Write, read_time
 from broker.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
@@ -52,13 +52,13 @@ class Broker(Operations):
         `facts`), ConfigurationError, DatabaseBusy, DatabaseUnavailable.
         """
         options = options or Options()
-        url, busy_timeout_ms = file_url(url), options.busy_timeout_ms
+        url, patience = database_url(url), options.busy_timeout_ms
         if migrate:
-            opening.bring_up_to_date(url, busy_timeout_ms=busy_timeout_ms, shared=shared)
+            opening.bring_up_to_date(url, busy_timeout_ms=patience, shared=shared)
         else:
-            opening.require_current(url, busy_timeout_ms=busy_timeout_ms)
+            opening.require_current(url, busy_timeout_ms=patience)
 
-        broker = cls(Connections(url, options), options)
+        broker = cls(connect(url, options), options)
         try:
             broker._write(_advance_clock)
         except BaseException:
@@ -111,4 +111,4 @@ class Broker(Operations):
 
 
 def _advance_clock() -> Write[int]:
-    return Write(lambda transaction: transaction.advance(read_floor(transaction)))
+    return Write(lambda transaction: transaction.advance(*read_time(transaction)))

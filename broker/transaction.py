@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-from sqlalchemy import bindparam, insert, literal_column, select, update
+from sqlalchemy import BigInteger, bindparam, insert, literal_column, select, update
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.elements import ColumnElement
 
-from broker.clock import LogicalClock
-from broker.errors import Refusal
+from broker.clock import MAX_SAFE_INTEGER, LogicalClock
+from broker.errors import DatabaseError, Refusal
 from broker.models import MetadataEntry
 from broker.options import Options
+from broker.postgresql.sql import RAISE_FLOOR, SERVER_TIME
 from broker.schema.validate import canonical_integer
 from broker.statements import Channel, Row, Statement
 
@@ -26,6 +30,27 @@ FLOOR = (
     .where(MetadataEntry.key == literal_column(f"'{FLOOR_KEY}'"))
     .scalar_subquery()
 )
+
+
+class _ServerTime(ColumnElement[int]):
+    """The server's clock, in milliseconds since 1970; null where there is no server."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+@compiles(_ServerTime)
+def _no_server(_element: object, _compiler: object, **_: object) -> str:
+    return "NULL"
+
+
+@compiles(_ServerTime, "postgresql")
+def _of_postgresql(_element: object, _compiler: object, **_: object) -> str:
+    return SERVER_TIME
+
+
+#: What tells the time, in this order, for reading statements: `advance`, `observe`, `peek` take it.
+TIME = (FLOOR, _ServerTime())
 
 #: What a reading statement joins, so that it has one row whether or not anything is found.
 ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")
@@ -59,54 +84,86 @@ class Transaction:
         """This transaction with other options: its time stays, if it came from such a clock."""
         if clock is self.clock and options is self.options:
             return self
-        other = Transaction(self.channel, clock, options)
+        other = type(self)(self.channel, clock, options)
         if clock.sources == self.clock.sources:
             other._now = self._now
         return other
 
-    def advance(self, floor: str | None) -> int:
-        """Broker time of this transaction, persisted; `floor` is the text stored until now."""
+    def advance(self, floor: str | None, server: int | None = None) -> int:
+        """Broker time of this transaction, persisted.
+
+        `floor` is the text stored until now, `server` what the server's clock says.
+        """
         if floor is not None and floor == self._persisted:
             return cast(int, self._now)
         known = parse_floor(floor)
-        now = self._read_once(known)
+        now = self._read_clock(known, server)
         if now > known or floor is None:
-            self._persist(now)
+            self._persist(now, is_first=floor is None)
         return now
 
-    def observe(self, floor: str | None) -> int:
+    def observe(self, floor: str | None, server: int | None = None) -> int:
         """Broker time of this transaction, advanced in memory only."""
-        return self._read_once(parse_floor(floor))
+        return self._read_clock(parse_floor(floor), server)
 
-    def peek(self, floor: str | None) -> int:
+    def peek(self, floor: str | None, server: int | None = None) -> int:
         """Broker time, without advancing the clock."""
-        return self.clock.peek(parse_floor(floor)) if self._now is None else self._now
+        return self.clock.peek(parse_floor(floor), server) if self._now is None else self._now
 
-    def savepoint(self) -> Savepoint | _NoSavepoint:
+    def settled(self, work: Callable[[], T]) -> T:
+        """What `work` comes to, which looks, judges, and writes in a block of `savepoint`.
+
+        Where others write at the same time, it is done again if what it saw may have been the state
+        of before: so it has to be of no effect when it raises.
+        """
+        return work()
+
+    def cursors(self, found: Any, count: int, before: int) -> tuple[int, ...]:
+        """The cursors of the next `count` events; `found` is what the look found out about them.
+
+        `before` are those of events that are not written yet.
+        """
+        # Nobody else can write meanwhile, and events are never deleted: the next ones are known.
+        last = (found or 0) + before
+        if last + count > MAX_SAFE_INTEGER:
+            raise DatabaseError(
+                "the cursors of the journal are used up: another writer took the last"
+            )
+        return tuple(range(last + 1, last + count + 1))
+
+    def horizon(self) -> int:
+        """The largest cursor up to which no event is missing, and none will come."""
+        return MAX_SAFE_INTEGER
+
+    @property
+    def lineage_mark(self) -> str:
+        """The character with which ids begin that no caller can give."""
+        return "\0"
+
+    def savepoint(self) -> AbstractContextManager[None]:
         """A block whose effects are undone when it raises; what happened before stays.
 
         Without savepoints it raises Spoilt instead, from what was raised.
         """
         return Savepoint(self.channel) if self.has_savepoints else _NO_SAVEPOINT
 
-    def _read_once(self, known: int) -> int:
+    def _read_clock(self, known: int, server: int | None) -> int:
         if self._now is None or self._now < known:
-            self._now = self.clock.read(known)
+            self._now = self.clock.read(known, server)
         return self._now
 
-    def _persist(self, now: int) -> None:
-        text = str(now)
-        if not self.channel.run(_RAISE_FLOOR, text):
-            self.channel.run(_FIRST_FLOOR, text)
-        self._persisted = text
+    def _persist(self, now: int, *, is_first: bool) -> None:
+        put_floor(self.channel, now, is_first=is_first)
+        self._persisted = str(now)
 
 
 class Savepoint:
     """A savepoint as a context manager; a generator would take twice as long."""
 
-    __slots__ = ("_control",)
+    __slots__ = ("_channel", "_control")
 
     def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._control = channel.control
 
     def __enter__(self) -> None:
@@ -131,10 +188,6 @@ class Spoilt(Exception):
     A savepoint costs a third of a commit's time in the database, for SQLite copies every page that
     is changed within one. So a first try goes without, and only what fails is done again with them.
     """
-
-
-class Conflict(Exception):
-    """What a capability raises in a block, to find out by further statements what to say of it."""
 
 
 class _NoSavepoint:
@@ -187,9 +240,15 @@ class Write(NamedTuple, Generic[T]):
     batch: Batch[T] | None = None
 
 
-def read_floor(transaction: Transaction) -> str | None:
-    """The persisted clock floor, as text or None."""
-    return cast("str | None", cast(Row, transaction.channel.one(_READ_FLOOR))[0])
+def read_time(transaction: Transaction) -> tuple[str | None, int | None]:
+    """What tells the time, see `TIME`."""
+    floor, server = cast(Row, transaction.channel.one(_READ_TIME))
+    return floor, server
+
+
+def put_floor(channel: Channel, now: int, *, is_first: bool) -> None:
+    """Persist a reading of the clock; `is_first` if there is no floor yet."""
+    channel.put(_FIRST_FLOOR if is_first else _RAISE_FLOOR, str(now))
 
 
 def parse_floor(floor: str | None) -> int:
@@ -197,13 +256,21 @@ def parse_floor(floor: str | None) -> int:
     return 0 if floor is None else canonical_integer(floor, _FLOOR_NAME)
 
 
-_READ_FLOOR = Statement(select(FLOOR))
+_READ_TIME = Statement(select(*TIME))
 
 _RAISE_FLOOR = Statement(
     update(MetadataEntry)
     .where(MetadataEntry.key == literal_column(f"'{FLOOR_KEY}'"))
     .values(value=bindparam("now")),
     "now",
+    on_postgresql=RAISE_FLOOR,
 )
 
-_FIRST_FLOOR = Statement(insert(MetadataEntry).values(key=FLOOR_KEY, value=bindparam("now")), "now")
+_FIRST_FLOOR = Statement(
+    insert(MetadataEntry).values(key=FLOOR_KEY, value=bindparam("now")),
+    "now",
+    on_postgresql=(
+        f"INSERT INTO {{schema}}metadata (key, value) VALUES ('{FLOOR_KEY}', :now)"
+        " ON CONFLICT (key) DO NOTHING"
+    ),
+)

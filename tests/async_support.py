@@ -17,6 +17,7 @@ from broker.messages import Lease
 from broker.sqlite.pending import Pending
 from tests import support
 from tests.places import Place, url_of
+from tests.sqlite_support import connections_of, writes_of
 from tests.support import TTL_MS, ManualClock, acquire
 
 T = TypeVar("T")
@@ -96,12 +97,12 @@ class Gate:
 
 async def entered(store: AsyncBroker) -> None:
     """Wait until what was asked for so far is in the queue, while somebody else leads."""
-    await asyncio.wrap_future(store._writes._thread.submit(int))
+    await asyncio.wrap_future(writes_of(store)._thread.submit(int))
 
 
 def is_idle(store: AsyncBroker) -> bool:
     """Whether nothing waits, leads, or keeps a connection but the writer its own."""
-    queue, writes = store._broker._connections.writes, store._writes
+    queue, writes = connections_of(store._broker).writes, writes_of(store)
     pool = cast(QueuePool, store.engine.pool)
     with queue._state, writes._state:
         nobody_waits = not queue._waiting and not queue._is_led and not writes._asked
@@ -118,7 +119,7 @@ async def become_idle(store: AsyncBroker) -> None:
 def kept_busy(store: AsyncBroker) -> Iterator[None]:
     """The thread that prepares and leads does something else meanwhile."""
     go_on = threading.Event()
-    store._writes._thread.submit(go_on.wait, 60)
+    writes_of(store)._thread.submit(go_on.wait, 60)
     yield
     go_on.set()
 

@@ -15,11 +15,12 @@ import pytest
 
 from broker import Broker, leases
 from broker.messages import Lease
+from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.pending import Pending
 from broker.sqlite.write_queue import WriteQueue
-from broker.statements import Channel
 from broker.transaction import Write
 from tests.places import rows
+from tests.sqlite_support import connections_of
 from tests.support import TTL_MS, acquire, is_write_locked
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ PATIENCE = 30  # seconds after which a test says that a thread hangs
 
 
 def queue_of(store: Broker) -> WriteQueue:
-    return store._connections.writes
+    return connections_of(store).writes
 
 
 def outcome_of(call: Callable[[], object]) -> Any:
@@ -163,14 +164,14 @@ def grouped(queue: WriteQueue, writes: Sequence[Write[Any]]) -> list[Any]:
 def control_statements() -> Iterator[list[str]]:
     """The BEGIN, COMMIT, SAVEPOINT and so on of all stores meanwhile."""
     statements: list[str] = []
-    control = Channel.control
+    control = SQLiteChannel.control
 
-    def listen(channel: Channel, sql: str) -> None:
+    def listen(channel: SQLiteChannel, sql: str) -> None:
         statements.append(sql)
         control(channel, sql)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Channel, "control", listen)
+        patch.setattr(SQLiteChannel, "control", listen)
         yield statements
 
 

@@ -48,6 +48,7 @@ from tests.async_support import (
     with_store,
 )
 from tests.places import Place, PlaceOn, contents, raw, rows, url_of
+from tests.sqlite_support import connections_of
 from tests.support import (
     TTL_MS,
     ManualClock,
@@ -444,7 +445,7 @@ def test_closing_waits_for_the_reads_that_run_and_refuses_those_that_wait(
 
 async def until_closed(store: AsyncBroker) -> None:
     """Wait until the store refuses what is called."""
-    while not store._broker._connections._closed:
+    while not connections_of(store._broker)._closed:
         await asyncio.sleep(0)
 
 
@@ -486,7 +487,7 @@ def test_a_store_that_a_fork_has_spoilt_is_refused_here_too(store: Broker) -> No
             with pytest.raises(ConfigurationError, match="forked while the store was in use"):
                 await call
 
-    store._connections.start_afresh(was_paused=False)
+    connections_of(store).start_afresh(was_paused=False)
     on_a_loop(work)
 
 

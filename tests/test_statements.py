@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import bindparam, delete, insert, literal, select, text, update
 
 from broker.models import MetadataEntry
-from broker.statements import Channel, Statement, Undecodable
+from broker.sqlite.channel import SQLiteChannel
+from broker.statements import SQLITE, Channel, Statement, Undecodable
 from tests.support import raw, rows
 
 ALL = Statement(select(MetadataEntry.key, MetadataEntry.value).order_by(MetadataEntry.key))
@@ -39,21 +40,21 @@ def channel(path: Path) -> Iterator[Channel]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("CREATE TABLE metadata (key TEXT PRIMARY KEY, value TEXT) STRICT")
         connection.execute("PRAGMA journal_mode=WAL")
-        yield Channel(connection, "sqlite")
+        yield SQLiteChannel(connection)
 
 
 def fill(channel: Channel, *pairs: tuple[str, str]) -> None:
-    channel.run_each(PUT, pairs)
+    channel.put_each(PUT, pairs)
 
 
 def test_a_statement_is_compiled_once_a_dialect() -> None:
     statement = Statement(select(MetadataEntry.key))
-    assert statement.compiled["sqlite"] is statement.compiled["sqlite"]
+    assert statement.compiled[SQLITE] is statement.compiled[SQLITE]
 
 
 def test_parameters_are_given_in_the_order_of_the_names_not_of_the_text(channel: Channel) -> None:
     fill(channel, ("a", "1"), ("b", "2"))
-    sql, _ = SET.compiled["sqlite"]
+    sql, _ = SET.compiled[SQLITE]
     assert sql.index("SET value") < sql.index("WHERE")
     assert channel.run(SET, "a", "one") == 1
     assert channel.all(ALL) == [("a", "one"), ("b", "2")]
@@ -90,11 +91,11 @@ def test_each_gives_the_rows_one_by_one(channel: Channel) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_run_each_counts_the_rows_that_were_met(channel: Channel, count: int) -> None:
-    pairs = [(str(number), "x") for number in range(count)]
-    assert channel.run_each(PUT, pairs) == count
-    assert channel.run_each(SET, pairs) == count
-    assert channel.run_each(SET, [("none", "x")] * count) == 0
+def test_put_each_does_a_change_for_each_row(channel: Channel, count: int) -> None:
+    keys = [str(number) for number in range(count)]
+    channel.put_each(PUT, [(key, "x") for key in keys])
+    channel.put_each(SET, [(key, "y") for key in keys])
+    assert channel.all(ALL) == [(key, "y") for key in keys]
 
 
 def test_run_counts_the_rows_that_were_met(channel: Channel) -> None:

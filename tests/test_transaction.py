@@ -11,8 +11,8 @@ import pytest
 
 from broker.clock import LogicalClock
 from broker.errors import SchemaError
-from broker.statements import Channel
-from broker.transaction import Spoilt, Transaction, parse_floor, read_floor
+from broker.sqlite.channel import SQLiteChannel
+from broker.transaction import Spoilt, Transaction, parse_floor, read_time
 from tests.support import ManualClock
 
 
@@ -30,7 +30,7 @@ def begin(connection: sqlite3.Connection, clock: ManualClock) -> Callable[[], Tr
     """Makes a transaction on the connection; all of them have one clock."""
     options = clock.options()
     logical = options.make_clock()
-    return lambda: Transaction(Channel(connection, "sqlite"), logical, options)
+    return lambda: Transaction(SQLiteChannel(connection), logical, options)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def transaction(begin: Callable[[], Transaction]) -> Transaction:
 
 
 def stored(transaction: Transaction) -> str | None:
-    return read_floor(transaction)
+    return read_time(transaction)[0]
 
 
 def test_the_first_reading_is_persisted_as_text(transaction: Transaction) -> None:

@@ -17,6 +17,7 @@ from broker.errors import (
 )
 from broker.options import BUSY_TIMEOUT_MS
 from broker.postgresql.server_url import server_url
+from broker.statements import Violation
 
 if TYPE_CHECKING:
     import psycopg
@@ -63,6 +64,7 @@ _UNAVAILABLE_CLASSES = {
     "58": "the server's system failed",
     "XX": "the server found its data damaged, or failed by itself",
 }
+_STALE_PLAN = {"26000", "0A000"}
 _NO_SUCH_TABLE = {"42P01", "3F000", "42703", "42883"}
 
 
@@ -145,6 +147,8 @@ def translate(error: Exception) -> Exception:
     Decides by type and SQLSTATE, never by text. Whatever else it is, one of ours or what a clock of
     the application's raised, is returned as it is.
     """
+    if isinstance(error, Violation) and isinstance(error.__cause__, Exception):
+        return translate(error.__cause__)
     if isinstance(error, sa_exc.TimeoutError):
         return DatabaseBusy("no connection of the pool became free in time; run the unit again")
     if isinstance(error, sa_exc.DBAPIError) and isinstance(error.orig, Exception):
@@ -178,9 +182,14 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether the connection is of no use after an error of the driver."""
+    """Whether an error of the driver means that the connection is of no use, and another may be.
+
+    So it is too where a prepared statement is gone, or its tables have changed.
+    """
+    if not _is_drivers(error):
+        return False
     state = sqlstate(error)
-    return state.startswith(("57P", "08")) if state else _is_drivers(error)
+    return state is None or state.startswith(("57P", "08")) or state in _STALE_PLAN
 
 
 def _is_drivers(error: BaseException) -> bool:

@@ -12,34 +12,22 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from broker.errors import StoreClosed
 from broker.sqlite.pending import Pending
 from broker.sqlite.write_queue import MOST_IN_A_GROUP, WriteQueue, kept_busy
+from broker.threads import Threads
 from broker.transaction import Write
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 # While requests are prepared, the loop can run only when the interpreter is given up, which
 # otherwise happens every 5 ms. A pause that is shorter than it takes to wake up would not do.
 _AT_A_STRETCH = 8
 _A_MOMENT = 0.000_001
-
-
-class Threads(ThreadPoolExecutor):
-    """Threads for the calls of an event loop."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Let a thread do it; StoreClosed after `shutdown`, which the interpreter's end is too."""
-        try:
-            return super().submit(fn, *args, **kwargs)
-        except RuntimeError as error:
-            raise StoreClosed("this AsyncBroker was closed, or the process is ending") from error
 
 
 class PendingTask(Pending[T]):
@@ -51,7 +39,7 @@ class PendingTask(Pending[T]):
 
     __slots__ = ("_writes", "future")
 
-    def __init__(self, writes: AsyncWrites, make: Callable[[], Write[T]], deadline: float) -> None:
+    def __init__(self, writes: QueuedWrites, make: Callable[[], Write[T]], deadline: float) -> None:
         super().__init__(make, deadline)
         self.future: asyncio.Future[None] = writes.loop.create_future()
         self._writes = writes
@@ -74,7 +62,7 @@ class PendingTask(Pending[T]):
             self.future.set_result(None)
 
 
-class AsyncWrites:
+class QueuedWrites:
     """The writes of the tasks of one event loop."""
 
     def __init__(self, queue: WriteQueue, loop: asyncio.AbstractEventLoop) -> None:

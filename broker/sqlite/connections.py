@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,6 +12,7 @@ from sqlalchemy import URL
 from broker import forking
 from broker.errors import ConfigurationError, StoreClosed
 from broker.options import Options
+from broker.sqlite.async_writes import QueuedWrites
 from broker.sqlite.engine import make_engine
 from broker.sqlite.reader import Reader
 from broker.sqlite.write_queue import WriteQueue
@@ -20,7 +22,7 @@ from broker.transaction import Read, Write
 T = TypeVar("T")
 
 
-class Connections:
+class SQLiteConnections:
     """An engine and the two roads on it; safe from any thread."""
 
     def __init__(self, url: URL, options: Options) -> None:
@@ -42,6 +44,10 @@ class Connections:
         """Do the write that `make` gives; see `WriteQueue.run`."""
         self.require_open()
         return self.writes.run(make)
+
+    def async_writes(self, loop: asyncio.AbstractEventLoop) -> QueuedWrites:
+        """How the tasks of an event loop write: through the queue of all threads."""
+        return QueuedWrites(self.writes, loop)
 
     def close(self) -> None:
         """Wait for the writes that are running, and let go of everything. Can be repeated."""

@@ -10,11 +10,9 @@ from time import monotonic
 from typing import Generic, TypeVar, cast
 
 from broker.errors import Refusal
-from broker.transaction import Conflict, Spoilt, Transaction, Write
+from broker.transaction import Spoilt, Transaction, Write
 
 T = TypeVar("T")
-
-_TO_BE_EXPLAINED = (sqlite3.IntegrityError, Conflict)
 
 
 class Pending(Generic[T]):
@@ -79,7 +77,7 @@ class Pending(Generic[T]):
             self._result = self.write.apply(transaction)
             self.error = None
         except Spoilt as spoilt:
-            if isinstance(spoilt.__cause__, _TO_BE_EXPLAINED):
+            if isinstance(spoilt.__cause__, sqlite3.IntegrityError):
                 raise
             self.error = spoilt.__cause__
         except Exception as error:

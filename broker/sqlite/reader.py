@@ -13,8 +13,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from broker import forking
 from broker.clock import LogicalClock
 from broker.options import Options
+from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.corruption import as_ours
-from broker.statements import Channel, Undecodable
+from broker.statements import Undecodable
 from broker.transaction import Read, Transaction
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class Reader:
         channel = connection = None
         try:
             connection = self._take()
-            channel = Channel(connection.dbapi_connection, self._engine.dialect.name)
+            channel = SQLiteChannel(connection.dbapi_connection)
             channel.control("BEGIN")  # one snapshot for all of its statements
             return read(Transaction(channel, clock, self._options))
         except (sqlite3.Error, SQLAlchemyError, Undecodable) as error:

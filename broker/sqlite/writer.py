@@ -15,6 +15,7 @@ from broker import forking
 from broker.clock import LogicalClock
 from broker.errors import CorruptRow, DatabaseBusy, Refusal
 from broker.options import Options
+from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.corruption import as_ours
 from broker.sqlite.engine import in_transaction, translate_commit
 from broker.sqlite.pending import Pending
@@ -95,7 +96,7 @@ class Writer:
 
     def _connect(self) -> Channel:
         self._connection = self._engine.raw_connection()
-        self._channel = Channel(self._connection.dbapi_connection, self._engine.dialect.name)
+        self._channel = SQLiteChannel(self._connection.dbapi_connection)
         _be_patient(self._channel, 0)  # so that a busy database is noticed before it is waited for
         return self._channel
 

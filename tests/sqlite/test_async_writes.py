@@ -34,6 +34,7 @@ from tests.async_support import (
     with_store,
 )
 from tests.group_support import actors, control_statements
+from tests.sqlite_support import connections_of, writes_of
 from tests.support import (
     ManualClock,
     acquire,
@@ -256,7 +257,7 @@ def test_closing_finishes_what_was_started_and_refuses_what_waits(
         waiting = [asyncio.create_task(acquiring(store, str(number))) for number in range(150)]
         await asyncio.sleep(0)
         closing = asyncio.create_task(store.close())
-        while not store._broker._connections.writes._is_closed:
+        while not connections_of(store._broker).writes._is_closed:
             await asyncio.sleep(0)
         gate.open()
         assert (await first).epoch == 1
@@ -480,10 +481,10 @@ def test_a_loop_that_was_closed_with_a_write_in_the_queue_harms_no_thread(
     with ThreadPoolExecutor(1) as pool:
         with write_locked(path):
             leading = pool.submit(acquire, store, "thread", "thread")
-            while not store._connections.writes._is_led:
+            while not connections_of(store).writes._is_led:
                 pass
             loop.run_until_complete(ask())
-            awaited._writes._thread.submit(int).result()  # it is in the queue
+            writes_of(awaited)._thread.submit(int).result()  # it is in the queue
             loop.close()
         assert leading.result().epoch == 1
     awaited._close()

@@ -24,6 +24,7 @@ from tests.async_support import (
     with_store,
 )
 from tests.group_support import actors
+from tests.sqlite_support import writes_of
 from tests.support import (
     ManualClock,
     acquire,
@@ -106,11 +107,11 @@ def test_one_that_is_cancelled_when_it_was_chosen_to_lead_lets_the_next_one_lead
             asyncio.to_thread(acquire, store._broker, "behind", "behind")
         )
         assert await asyncio.to_thread(waits.wait, 60)
-        occupied = store._writes._thread.submit(busy.wait, 60)
+        occupied = writes_of(store)._thread.submit(busy.wait, 60)
 
         gate.open()
         await leading
-        assert store._writes._leader is not None
+        assert writes_of(store)._leader is not None
         await cancel(chosen)
         assert not behind.done()
         busy.set()

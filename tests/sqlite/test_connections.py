@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from broker import Broker
 from broker.errors import StoreClosed
 from tests.places import rows
+from tests.sqlite_support import connections_of
 from tests.support import (
     ManualClock,
     acquire,
@@ -127,7 +128,7 @@ def test_a_write_that_begins_to_wait_before_close_gets_no_connection_after_it(
     store: Broker, path: Path
 ) -> None:
     # The write has seen an open store, and finds the queue closed.
-    store._connections.writes.close()
+    connections_of(store).writes.close()
     with pytest.raises(StoreClosed):
         acquire(store)
     assert rows(path, "SELECT * FROM actor_leases") == []

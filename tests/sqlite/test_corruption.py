@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 
 from broker import Broker, UnitOfWork, configure_engine
 from broker.errors import CorruptRow, DatabaseError
+from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.corruption import as_ours
-from broker.statements import Channel, Undecodable
+from broker.statements import Undecodable
 from tests.places import raw, rows, url_of
 from tests.support import (
     TTL_MS,
@@ -266,7 +267,7 @@ def test_where_all_of_the_stores_text_is_utf8_the_store_is_not_blamed(
     fill(store)
     with raw(path) as connection:
         connection.execute(f"CREATE TABLE application AS SELECT {INVALID} AS x")
-        found = as_ours(Undecodable(), Channel(connection, "sqlite"))
+        found = as_ours(Undecodable(), SQLiteChannel(connection))
     assert type(found) is DatabaseError
     assert "not the store's own" in str(found)
 

@@ -19,6 +19,7 @@ from broker.errors import DatabaseBusy, DatabaseError
 from broker.statements import Statement
 from broker.transaction import Transaction
 from tests.places import contents, raw
+from tests.sqlite_support import connections_of
 from tests.support import (
     MUTATIONS,
     ManualClock,
@@ -132,7 +133,7 @@ def is_open(connection: sqlite3.Connection) -> bool:
 def test_a_pause_closes_what_is_kept_and_lets_nothing_more_be_kept(
     path: Path, store: Broker
 ) -> None:
-    reader = store._connections._reader
+    reader = connections_of(store)._reader
     store._read(lambda: lambda _: store.table_names())  # two at a time, and so two are kept
     inside, go_on = threading.Event(), threading.Event()
     used: list[sqlite3.Connection] = []
@@ -149,11 +150,11 @@ def test_a_pause_closes_what_is_kept_and_lets_nothing_more_be_kept(
     go_on.set()
     reading.join()
     assert not any(map(is_open, used))
-    assert store._connections.writes.pause(0)
+    assert connections_of(store).writes.pause(0)
     assert reader.pause(0)
     store.engine.dispose()
     assert open_files(path) == []
-    store._connections.resume()
+    connections_of(store).resume()
     assert store.table_names()
 
 
@@ -196,7 +197,7 @@ def test_in_the_child_of_a_fork_the_connections_that_were_kept_are_neither_used_
     store: Broker,
 ) -> None:
     store.table_names()
-    reader = store._connections._reader
+    reader = connections_of(store)._reader
     (kept,) = reader._kept
     reader.forget()
     assert reader._kept == []

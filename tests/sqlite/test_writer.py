@@ -28,7 +28,7 @@ from broker.errors import (
     StaleLease,
 )
 from broker.messages import Lease
-from broker.statements import Channel
+from broker.sqlite.channel import SQLiteChannel
 from tests.places import contents, raw, rows, url_of
 from tests.support import (
     TTL_MS,
@@ -210,16 +210,16 @@ def test_an_interrupt_round_any_control_statement_leaves_no_lock(
     store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, refused: bool
 ) -> None:
     lease = acquire(store)
-    control = Channel.control
+    control = SQLiteChannel.control
 
-    def interrupted(channel: Channel, statement: str) -> None:
+    def interrupted(channel: SQLiteChannel, statement: str) -> None:
         if statement == sql and sql != "COMMIT":
             control(channel, statement)
         if statement == sql:
             raise KeyboardInterrupt
         control(channel, statement)
 
-    monkeypatch.setattr(Channel, "control", interrupted)
+    monkeypatch.setattr(SQLiteChannel, "control", interrupted)
     with pytest.raises((KeyboardInterrupt, RevisionConflict)):
         store.commit(commit_request(lease, expectedRevision=3 if refused else 0))
     monkeypatch.undo()
@@ -237,11 +237,11 @@ def test_a_broken_connection_is_replaced(
     failure = sqlite3.OperationalError("disk I/O error")
     failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
 
-    def broken(channel: Channel, statement: str) -> None:
+    def broken(channel: SQLiteChannel, statement: str) -> None:
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr(Channel, "control", broken)
+        patch.setattr(SQLiteChannel, "control", broken)
         with pytest.raises(DatabaseUnavailable, match="out of reach"):
             acquire(store)
     assert made == []
@@ -312,9 +312,9 @@ def test_what_is_only_repeated_is_answered_while_another_holds_the_lock(
 def test_a_payload_that_is_changed_while_its_commit_waits_is_stored_as_it_was(
     store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits, control = threading.Event(), Channel.control
+    waits, control = threading.Event(), SQLiteChannel.control
 
-    def tell_that_it_waits(channel: Channel, sql: str) -> None:
+    def tell_that_it_waits(channel: SQLiteChannel, sql: str) -> None:
         if sql == "BEGIN IMMEDIATE":
             waits.set()
         control(channel, sql)
@@ -338,7 +338,7 @@ def test_a_payload_that_is_changed_while_its_commit_waits_is_stored_as_it_was(
     original = copy.deepcopy(payload)
     request = commit_request(lease, events=[event("e", payload, eventType="domain.event")])
     may_start = threading.Event()
-    monkeypatch.setattr(Channel, "control", tell_that_it_waits)
+    monkeypatch.setattr(SQLiteChannel, "control", tell_that_it_waits)
     in_threads(change_meanwhile, commit_once_it_is_locked)
 
     assert payload["actor"]["workspaceId"] == "changed"

@@ -23,8 +23,8 @@ from broker.errors import (
     RevisionConflict,
 )
 from broker.messages import CommitResult
+from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.pending import Pending
-from broker.statements import Channel
 from broker.transaction import Transaction, Write
 from tests.failing_support import FAILING, acquiring, committing, good, prepared
 from tests.group_support import (
@@ -96,16 +96,16 @@ def test_an_error_of_reading_or_writing_the_file_fails_one_and_the_others_are_do
     store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = prepared(store, path)
-    run_each = Channel.run_each
+    put_each = SQLiteChannel.put_each
     failure = sqlite3.OperationalError("disk I/O error")
     failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
 
-    def broken(channel: Channel, statement: Any, rows: Any) -> int:
+    def broken(channel: SQLiteChannel, statement: Any, rows: Any) -> None:
         if any("ioerr" in row for row in rows):
             raise failure
-        return run_each(channel, statement, rows)
+        put_each(channel, statement, rows)
 
-    monkeypatch.setattr(Channel, "run_each", broken)
+    monkeypatch.setattr(SQLiteChannel, "put_each", broken)
     writes = [
         good(store, made)[0],
         committing(store, made["bad"], "ioerr", expectedRevision=1),
@@ -314,10 +314,10 @@ CONTROLS = [
 def test_an_interrupt_round_any_control_statement_of_a_second_try_leaves_no_lock(
     store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, when: str, count: int
 ) -> None:
-    made, control = prepared(store, path), Channel.control
+    made, control = prepared(store, path), SQLiteChannel.control
     counts = iter(range(1, count))
 
-    def interrupted(channel: Channel, statement: str) -> None:
+    def interrupted(channel: SQLiteChannel, statement: str) -> None:
         is_now = statement == sql and next(counts, None) is None
         if is_now and when == "before":
             raise KeyboardInterrupt
@@ -330,7 +330,7 @@ def test_an_interrupt_round_any_control_statement_of_a_second_try_leaves_no_lock
     writes = [FAILING["event id"][1](store, made["bad"]), *good(store, made)]
     group = [Pending(ready(write), queue.deadline()) for write in writes]
     assert [queue.enter(each) for each in group] == [True, False, False]
-    monkeypatch.setattr(Channel, "control", interrupted)
+    monkeypatch.setattr(SQLiteChannel, "control", interrupted)
     first = outcome_of(lambda: queue.lead(group[0]))
     monkeypatch.undo()
 

@@ -1,0 +1,134 @@
+"""A session's transaction on PostgreSQL, which the operations of a unit of work join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import Connection
+from sqlalchemy import exc as sa_exc
+from sqlalchemy.orm import SessionTransaction
+
+from broker.clock import LogicalClock
+from broker.errors import ConfigurationError
+from broker.options import Options
+from broker.postgresql.channel import CursorChannel
+from broker.postgresql.engine import translate
+from broker.postgresql.transaction import PostgresTransaction
+from broker.transaction import Read, Transaction, Write
+
+__all__ = ["check_connection", "join", "looking_at", "make_clock", "schema_of", "translate"]
+
+T = TypeVar("T")
+
+_DRIVERS = {"psycopg", "psycopg_async"}
+
+
+def check_connection(connection: Connection) -> None:
+    """Raise ConfigurationError where an application's connection cannot keep the promises."""
+    if connection.dialect.driver not in _DRIVERS:
+        raise ConfigurationError(
+            f"the driver {connection.dialect.driver} is not supported: write"
+            " postgresql+psycopg://HOST/NAME"
+        )
+
+
+def schema_of(connection: Connection, options: Options) -> str | None:
+    """The schema that holds the store: the options' own, or the one that the engine maps to."""
+    if options.schema is not None:
+        return options.schema
+    mapped = connection.get_execution_options().get("schema_translate_map") or {}
+    return cast("str | None", mapped.get(None))
+
+
+@contextmanager
+def looking_at(connection: Connection, schema: str | None) -> Iterator[None]:
+    """A block in which names without a schema mean those of the store's; leaves nothing behind."""
+    connection.exec_driver_sql("SAVEPOINT broker_look")
+    if schema is not None:
+        quoted = connection.dialect.identifier_preparer.quote_schema(schema)
+        connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted}")
+    try:
+        yield
+    finally:
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT broker_look")
+        connection.exec_driver_sql("RELEASE SAVEPOINT broker_look")
+
+
+def join(
+    root: SessionTransaction | None,
+    connection: Connection,
+    clock: LogicalClock,
+    options: Options,
+) -> PostgresJoined:
+    """Join a session's transaction."""
+    channel = CursorChannel(connection.connection.dbapi_connection, schema_of(connection, options))
+    return PostgresJoined(root, connection, PostgresTransaction(channel, clock, options))
+
+
+def make_clock(options: Options) -> LogicalClock:
+    """A clock for a database of a server."""
+    return options.make_server_clock()
+
+
+@dataclass(slots=True)
+class PostgresJoined:
+    """What a session's `info` keeps of its transaction `root`."""
+
+    root: SessionTransaction | None
+    connection: Connection
+    transaction: Transaction
+    is_checked: bool = False
+
+    def read(self, read: Read[T]) -> T:
+        """Do a read, each of whose statements sees what is committed when it starts."""
+        return read(self.transaction)
+
+    def write(self, write: Write[T]) -> T:
+        """Do a write, which locks what it judges until the session's transaction ends."""
+        self._check_transaction()
+        transaction = cast(PostgresTransaction, self.transaction)
+        try:
+            return write.apply(transaction)
+        finally:
+            if self._is_usable():
+                transaction.finish()
+
+    def ours(self, error: Exception) -> Exception:
+        """The error to raise, `from error`."""
+        if isinstance(error, sa_exc.MissingGreenlet):
+            return ConfigurationError(
+                "an async session must be used through run_sync:"
+                " await session.run_sync(lambda s: UnitOfWork(s)…)"
+            )
+        return translate(error)
+
+    def _check_transaction(self) -> None:
+        """Once a transaction: that it is one, and READ COMMITTED."""
+        if self.is_checked:
+            return
+        if self._driver().autocommit:
+            raise ConfigurationError(
+                "this session's engine commits every statement by itself (AUTOCOMMIT): the store"
+                " needs a transaction"
+            )
+        level = self.connection.exec_driver_sql("SHOW transaction_isolation").scalar_one()
+        if level != "read committed":
+            raise ConfigurationError(
+                f"this session's transaction is at {level.upper()}, where a look that waits for a"
+                " lock sees what was there before: the store needs READ COMMITTED, by"
+                ' execution_options(isolation_level="READ COMMITTED")'
+            )
+        self.is_checked = True
+
+    def _driver(self) -> Any:
+        given = self.transaction.channel.connection
+        return getattr(given, "driver_connection", given)
+
+    def _is_usable(self) -> bool:
+        """Whether the server still takes statements in this transaction."""
+        from psycopg import pq
+
+        return bool(self._driver().pgconn.transaction_status == pq.TransactionStatus.INTRANS)
