@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from sqlalchemy import and_, bindparam, exists, literal_column, select, text
+from sqlalchemy import Text, and_, bindparam, exists, literal_column, select, text
 
 from broker.errors import InvalidRequest
 from broker.events import (
@@ -39,8 +39,10 @@ from broker.models import (
     Event,
     Stream,
 )
+from broker.postgresql import tables
+from broker.postgresql.sql import TABLE_NAMES
 from broker.runtime_events import DOMAIN_EVENT
-from broker.statements import Row, Statement
+from broker.statements import SCHEMA, Row, Spelled, Statement
 from broker.transaction import ONE_ROW, TIME, Read, Transaction, read_time
 
 
@@ -179,7 +181,8 @@ def journal_page(after: int, most: int) -> Read[list[JournalEvent]]:
     """The page after a cursor, of at most so many events and the byte budget."""
 
     def read(transaction: Transaction) -> list[JournalEvent]:
-        with transaction.channel.each(_JOURNAL, after, most) as rows:
+        through = transaction.horizon()
+        with transaction.channel.each(_JOURNAL, after, through, most) as rows:
             found = _fitting_or_first(rows, transaction.options.page_max_bytes)
         return journal_events(found)
 
@@ -198,7 +201,10 @@ def read_model_page(workspace_id: str, after: int, most: int) -> Read[list[Journ
     def read(transaction: Transaction) -> list[JournalEvent]:
         options = transaction.options
         event_type = options.read_model_event_type
-        with transaction.channel.each(_READ_MODEL, workspace_id, event_type, after, most) as rows:
+        through = transaction.horizon()
+        with transaction.channel.each(
+            _READ_MODEL, workspace_id, event_type, after, through, most
+        ) as rows:
             found = _fitting_or_first(rows, options.read_model_max_bytes)
         return journal_events(found)
 
@@ -235,13 +241,15 @@ def journal_mode() -> Read[str]:
 
 # ------------------------------------------------------------------------------------- statements
 
-_JOURNAL_MODE = Statement(text("PRAGMA journal_mode"))
+# A server's log is always written ahead.
+_JOURNAL_MODE = Statement(text("PRAGMA journal_mode"), on_postgresql="SELECT 'wal'")
 
 _TABLES = Statement(
     text(
         "SELECT name FROM sqlite_schema"
         " WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name"
-    )
+    ),
+    on_postgresql=TABLE_NAMES,
 )
 
 _REVISION = Statement(
@@ -306,22 +314,34 @@ _STREAMS_BETWEEN = Statement(
 
 _JOURNAL = Statement(
     select(*EVENT_COLUMNS, Event.cursor)
-    .where(Event.cursor > bindparam("after"))
+    .where(Event.cursor > bindparam("after"), Event.cursor <= bindparam("through"))
     .order_by(Event.cursor)
     .limit(bindparam("most")),
     "after",
+    "through",
     "most",
 )
 
-_KIND_OF_PAYLOAD = (
-    "CASE WHEN json_valid(payload_json) THEN json_extract(payload_json, '$.kind') END"
-)
-
 # Both conditions on the payload repeat the texts of `events_read_model_idx`, to be answered by it.
+_WORKSPACE = Spelled(
+    Text(),
+    on_sqlite=WORKSPACE_OF_PAYLOAD,
+    on_postgresql=f"{SCHEMA}{tables.WORKSPACE_OF_PAYLOAD}",
+)
+_EVENT_TYPE = Spelled(
+    Text(),
+    on_sqlite=EVENT_TYPE_OF_PAYLOAD,
+    on_postgresql=f"{SCHEMA}{tables.EVENT_TYPE_OF_PAYLOAD}",
+)
+_KIND = Spelled(
+    Text(),
+    on_sqlite="CASE WHEN json_valid(payload_json) THEN json_extract(payload_json, '$.kind') END",
+    on_postgresql=f"{SCHEMA}{tables.KIND_OF_PAYLOAD}",
+)
 _is_read_model_event = and_(
     literal_column(READ_MODEL_PREDICATE),
-    literal_column(EVENT_TYPE_OF_PAYLOAD) == bindparam("event_type"),
-    literal_column(_KIND_OF_PAYLOAD) == literal_column(f"'{DOMAIN_EVENT}'"),
+    bindparam("event_type") == _EVENT_TYPE,
+    literal_column(f"'{DOMAIN_EVENT}'") == _KIND,
 )
 
 _READ_MODEL = Statement(
@@ -329,15 +349,17 @@ _READ_MODEL = Statement(
     .join(Stream, Stream.stream_id == Event.stream_id)
     .where(
         _is_read_model_event,
-        literal_column(WORKSPACE_OF_PAYLOAD) == bindparam("workspace_id"),
+        bindparam("workspace_id") == _WORKSPACE,
         Stream.workspace_id == bindparam("workspace_id"),
         Event.cursor > bindparam("after"),
+        Event.cursor <= bindparam("through"),
     )
     .order_by(Event.cursor)
     .limit(bindparam("most")),
     "workspace_id",
     "event_type",
     "after",
+    "through",
     "most",
 )
 

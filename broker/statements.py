@@ -18,8 +18,10 @@ from sqlalchemy import FromClause, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.elements import ClauseElement, ColumnElement
+from sqlalchemy.types import TypeEngine
 
 Row = Sequence[Any]
 
@@ -70,6 +72,27 @@ class Statement:
         self, construct: ClauseElement, *names: str, on_postgresql: str | None = None
     ) -> None:
         self.compiled = _CompiledByStyle(construct, on_postgresql, names)
+
+
+class Spelled(ColumnElement[Any]):
+    """An expression that each backend spells in its own way; `{schema}` as in `Statement`."""
+
+    inherit_cache = False
+
+    def __init__(self, kind: TypeEngine[Any], *, on_sqlite: str, on_postgresql: str) -> None:
+        self.type = kind
+        self.on_sqlite = on_sqlite
+        self.on_postgresql = on_postgresql
+
+
+@compiles(Spelled)
+def _on_sqlite(element: Spelled, _compiler: object, **_: object) -> str:
+    return element.on_sqlite
+
+
+@compiles(Spelled, "postgresql")
+def _on_postgresql(element: Spelled, _compiler: object, **_: object) -> str:
+    return element.on_postgresql
 
 
 class _CompiledByStyle(dict[Style, "Compiled"]):

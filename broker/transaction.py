@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from sqlalchemy import BigInteger, bindparam, insert, literal_column, select, update
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.elements import ColumnElement
 
 from broker.clock import MAX_SAFE_INTEGER, LogicalClock
 from broker.errors import DatabaseError, Refusal
@@ -17,7 +15,7 @@ from broker.models import MetadataEntry
 from broker.options import Options
 from broker.postgresql.sql import RAISE_FLOOR, SERVER_TIME
 from broker.schema.validate import canonical_integer
-from broker.statements import Channel, Row, Statement
+from broker.statements import Channel, Row, Spelled, Statement
 
 T = TypeVar("T")
 
@@ -32,25 +30,8 @@ FLOOR = (
 )
 
 
-class _ServerTime(ColumnElement[int]):
-    """The server's clock, in milliseconds since 1970; null where there is no server."""
-
-    inherit_cache = True
-    type = BigInteger()
-
-
-@compiles(_ServerTime)
-def _no_server(_element: object, _compiler: object, **_: object) -> str:
-    return "NULL"
-
-
-@compiles(_ServerTime, "postgresql")
-def _of_postgresql(_element: object, _compiler: object, **_: object) -> str:
-    return SERVER_TIME
-
-
 #: What tells the time, in this order, for reading statements: `advance`, `observe`, `peek` take it.
-TIME = (FLOOR, _ServerTime())
+TIME = (FLOOR, Spelled(BigInteger(), on_sqlite="NULL", on_postgresql=SERVER_TIME))
 
 #: What a reading statement joins, so that it has one row whether or not anything is found.
 ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")

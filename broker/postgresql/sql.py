@@ -104,6 +104,16 @@ SELECT coalesce((
 FROM ({_SEQUENCE} OFFSET 0) AS s
 """
 
+#: The tables in the schema of the store.
+TABLE_NAMES = """
+SELECT c.relname FROM pg_class AS c WHERE c.relkind IN ('r', 'p')
+  AND c.relnamespace = (
+    SELECT relnamespace FROM pg_class AS s JOIN {schema}events_rowid_seq AS q ON s.oid = q.tableoid
+  )
+ORDER BY c.relname COLLATE "C"
+"""
+
+
 # ------------------------------------------------------------------------------- writing commits
 
 
