@@ -1,22 +1,24 @@
-"""Run recorded cases against the store: `python -m tests.conformance FILE…`.
+"""Run recorded cases: `python -m tests.conformance [--backend sqlite|postgresql] FILE…`.
 
 A file holds one case a line, of one of seven kinds, told apart by its fields: histories of leases,
 commits, reads and validation (`steps`), canonical JSON (`canonical`), workspaces (`payload`) and
-migrations (`script`). Ends with `N passed, M failed`; exit code 1 on any failure.
+migrations (`script`). Ends with `N passed, M failed`; exit code 1 on any failure. On PostgreSQL it
+ends with `N passed, M failed, K not applicable`: those that cannot be there, see `NotApplicable`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +28,18 @@ from broker.errors import BrokerError, InvalidRequest, Refusal, SchemaError
 from broker.messages import Result
 from broker.operations import Operations
 from broker.runtime_events import ForeignStream, workspace_of
+from tests.conformance_places import (
+    NotApplicable,
+    dump,
+    expected_dump,
+    image,
+    lay_out,
+    server_url,
+)
+from tests.places import Databases, Place, url_of
 
 Case = dict[str, Any]
 
-TABLES = (
-    "metadata",
-    "actor_leases",
-    "streams",
-    "inbox",
-    "mutation_receipts",
-    "events",
-    "outbox",
-    "projections",
-)
 RANDOM_NONCE = "<32 lower-case hex digits>"
 
 
@@ -55,16 +56,17 @@ class Failure:
 
 
 def run_case(
-    case: Case, folder: Path, *, replaying: Callable[[str, Clockwork], Replay] | None = None
+    case: Case, place: Place, *, replaying: Callable[[str, Clockwork], Replay] | None = None
 ) -> Iterator[Failure]:
-    """The failures of a case of any kind; `folder` is empty and the case's own.
+    """The failures of a case of any kind; nothing is at `place`, which is the case's own.
 
-    `replaying` makes what replays a history, if it is to be another `Replay`.
+    `replaying` makes what replays a history, if it is to be another `Replay`. Raises NotApplicable
+    for a case that cannot be on the backend of the place.
     """
     if "steps" in case:
-        return _run_history(case, folder, replaying or Replay)
+        return _run_history(case, place, replaying or Replay)
     if "script" in case:
-        return _run_migration(case, folder)
+        return _run_migration(case, place)
     if "canonical" in case:
         return _run_canonical(case)
     if "payload" in case:
@@ -81,27 +83,52 @@ def read_cases(path: Path) -> Iterator[tuple[str, Case]]:
                 yield f"{path.name}:{number} {case.get('name', '')}".strip(), case
 
 
-def main(paths: Iterable[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the files and print what failed; the exit code."""
-    passed = failed = 0
-    for path in paths:
-        for name, case in read_cases(Path(path)):
-            failures = _failures_of(case)
-            passed, failed = passed + (not failures), failed + bool(failures)
-            for failure in failures:
-                print(f"{name}: {failure.step}")
-                print(f"  expected {json.dumps(failure.expected)}")
-                print(f"  actual   {json.dumps(failure.actual)}")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    parser = argparse.ArgumentParser("python -m tests.conformance")
+    parser.add_argument("--backend", choices=["sqlite", "postgresql"], default="sqlite")
+    parser.add_argument("files", nargs="*", metavar="FILE", type=Path)
+    options = parser.parse_args(arguments)
+    counts: Counter[str] = Counter()
+    with places(options.backend) as place_of_its_own:
+        for name, case in chain.from_iterable(map(read_cases, options.files)):
+            with place_of_its_own() as place:
+                counts[_outcome(name, case, place)] += 1
+    said = f"{counts['passed']} passed, {counts['failed']} failed"
+    if options.backend == "postgresql":
+        said += f", {counts['not applicable']} not applicable"
+    print(said)
+    return 1 if counts["failed"] else 0
 
 
-def _failures_of(case: Case) -> list[Failure]:
+def _outcome(name: str, case: Case, place: Place) -> str:
+    try:
+        failures = list(run_case(case, place))
+    except NotApplicable:
+        return "not applicable"
+    except Exception as error:  # one case must not keep the others from being run
+        failures = [Failure("an error that is no refusal", None, repr(error))]
+    for failure in failures:
+        print(f"{name}: {failure.step}")
+        print(f"  expected {json.dumps(failure.expected)}")
+        print(f"  actual   {json.dumps(failure.actual)}")
+    return "failed" if failures else "passed"
+
+
+@contextmanager
+def places(backend: str) -> Iterator[Callable[[], AbstractContextManager[Place]]]:
+    """Makes empty places of a backend, each for as long as a `with` lasts."""
+    if backend == "sqlite":
+        yield _file
+    else:
+        with server_url() as url, closing(Databases(url)) as databases:
+            yield databases.one_empty
+
+
+@contextmanager
+def _file() -> Iterator[Place]:
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            return list(run_case(case, Path(folder)))
-        except Exception as error:  # one case must not keep the others from being run
-            return [Failure("an error that is no refusal", None, repr(error))]
+        yield Path(folder) / "case.db"
 
 
 # --------------------------------------------------------------------------------------- histories
@@ -208,13 +235,20 @@ OPERATIONS: dict[str, Callable[[Operations, Case], object]] = {
 
 
 def _run_history(
-    case: Case, folder: Path, replaying: Callable[[str, Clockwork], Replay]
+    case: Case, place: Place, replaying: Callable[[str, Clockwork], Replay]
 ) -> Iterator[Failure]:
-    path = folder / "case.db"
     capacity = case.get("options", {}).get("receiptCapacity")
     clockwork = Clockwork(case["start"]["now"], case["start"]["mono"], capacity=capacity)
-    replay = replaying(f"sqlite:///{path}", clockwork)
+    replay = replaying(url_of(place), clockwork)
+    try:
+        yield from _replay(case, clockwork, replay)
+    finally:
+        replay.broker.close()
+    if "final" in case:
+        yield from _differences(expected_dump(case["final"], place), dump(place))
 
+
+def _replay(case: Case, clockwork: Clockwork, replay: Replay) -> Iterator[Failure]:
     numbers = count()
     for steps in replay.runs(case["steps"]):
         clockwork.now, clockwork.mono = steps[0]["now"], steps[0]["mono"]
@@ -226,10 +260,6 @@ def _run_history(
             number, expected = next(numbers), _expected_answer(step["expect"])
             if not same(expected, actual):
                 yield Failure(f"step {number}, {step['op']}", expected, actual)
-
-    replay.broker.close()
-    if "final" in case:
-        yield from _differences(case["final"], dump(path))
 
 
 def _expected_answer(expect: Case) -> Case:
@@ -280,41 +310,26 @@ def _run_workspace(case: Case) -> Iterator[Failure]:
         yield Failure("workspace", expected, actual)
 
 
-def _run_migration(case: Case, folder: Path) -> Iterator[Failure]:
-    path, clockwork = folder / "case.db", Clockwork(1_000, 0)
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(case["script"])
-    before = path.read_bytes()
-
+def _run_migration(case: Case, place: Place) -> Iterator[Failure]:
+    clockwork = Clockwork(1_000, 0)
+    before = lay_out(case["script"], place)
     try:
-        Broker.open(f"sqlite:///{path}", options=clockwork.options()).close()
+        Broker.open(url_of(place), options=clockwork.options()).close()
     except SchemaError as error:
         if "error" not in case["expect"]:
             yield Failure("opening", "upgraded", error.to_json())
-        if path.read_bytes() != before:
-            yield Failure("opening", "every byte as it was", "the file was changed")
+        if image(place) != before:
+            yield Failure("opening", "every byte as it was", "the database was changed")
     except BrokerError as error:
         yield Failure("opening", case["expect"], error.to_json())
     else:
         if "error" in case["expect"]:
             yield Failure("opening", case["expect"], "upgraded")
         else:
-            yield from _differences(case["expect"]["upgraded"], dump(path))
+            yield from _differences(expected_dump(case["expect"]["upgraded"], place), dump(place))
 
 
 # --------------------------------------------------------------------------------------- comparing
-
-
-def dump(path: Path) -> Case:
-    """The eight tables and the user version of a database, as they are recorded."""
-    with closing(sqlite3.connect(path)) as database:
-        database.row_factory = sqlite3.Row
-        tables: Case = {}
-        for table in TABLES:
-            rows = [dict(row) for row in database.execute(f"SELECT * FROM {table}")]
-            tables[table] = sorted(rows, key=lambda row: str(next(iter(row.values()))).encode())
-        tables["user_version"] = database.execute("PRAGMA user_version").fetchone()[0]
-    return tables
 
 
 def _differences(expected: Case, actual: Case) -> Iterator[Failure]:
@@ -360,4 +375,4 @@ def same(one: Any, other: Any) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -144,7 +144,8 @@ def place_on(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             yield tmp_path_factory.mktemp("place") / "broker.db"
             return
         databases: Databases = request.getfixturevalue("postgres_databases")
-        with databases.one(empty=backend.startswith("empty")) as made:
+        make = databases.one_empty if backend.startswith("empty") else databases.one
+        with make() as made:
             yield made
 
     return make

@@ -116,6 +116,10 @@ def contents(place: Place) -> dict[str, list[tuple[Any, ...]]]:
         }
 
 
+# A database is dropped a little later: the server waits 100 ms for a client that has just gone.
+USED_DATABASES = 3
+
+
 class Databases:
     """Makes databases on a server for one test each; all are copies of one that is at head."""
 
@@ -123,18 +127,30 @@ class Databases:
         self._url = make_url(url).set(drivername="postgresql+psycopg")
         self._connection = psycopg.connect(_conninfo(self._url), autocommit=True)
         self._template: str | None = None
+        self._used: list[str] = []
+
+    def one(self) -> AbstractContextManager[PostgresPlace]:
+        """A database with the store's tables, for as long as a `with` lasts."""
+        return self._copy(self._template_at_head())
+
+    def one_empty(self) -> AbstractContextManager[PostgresPlace]:
+        """A database with nothing in it, for as long as a `with` lasts."""
+        return self._copy("template0")
 
     @contextmanager
-    def one(self, *, empty: bool = False) -> Iterator[PostgresPlace]:
-        """A database with the store's tables, or an empty one, for as long as a `with` lasts."""
-        name = self._create("template0" if empty else self._template_at_head())
-        yield self._place(name)
-        self._drop(name)
+    def _copy(self, template: str) -> Iterator[PostgresPlace]:
+        name = self._create(template)
+        try:
+            yield self._place(name)
+        finally:
+            self._used.append(name)
+            if len(self._used) > USED_DATABASES:
+                self._drop(self._used.pop(0))
 
     def close(self) -> None:
         """Leave nothing behind."""
-        if self._template is not None:
-            self._drop(self._template)
+        for name in filter(None, [*self._used, self._template]):
+            self._drop(name)
         self._connection.close()
 
     def _template_at_head(self) -> str:

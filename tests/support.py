@@ -43,7 +43,8 @@ from broker.messages import (
     TakeoverLeaseRequest,
 )
 from broker.operations import Operations
-from broker.statements import Channel, Statement
+from broker.sqlite.channel import SQLiteChannel
+from broker.statements import SQLITE, Statement
 from tests.places import Place, PostgresPlace
 from tests.places import contents as contents  # for those who ask here
 from tests.places import raw as raw
@@ -329,9 +330,9 @@ def break_commit(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, *, takes_effect: bool
 ) -> None:
     """Let the next COMMIT of a `Broker` raise, after or instead of taking effect."""
-    control, broken = Channel.control, [False]
+    control, broken = SQLiteChannel.control, [False]
 
-    def break_once(channel: Channel, sql: str) -> None:
+    def break_once(channel: SQLiteChannel, sql: str) -> None:
         if sql != "COMMIT" or broken[0]:
             control(channel, sql)
             return
@@ -340,7 +341,7 @@ def break_commit(
             control(channel, sql)
         raise error
 
-    monkeypatch.setattr(Channel, "control", break_once)
+    monkeypatch.setattr(SQLiteChannel, "control", break_once)
 
 
 def in_threads(*works: Callable[[], object]) -> None:
@@ -358,7 +359,7 @@ def in_threads(*works: Callable[[], object]) -> None:
 
 def query_plan(path: Path, statement: Statement) -> list[str]:
     """The steps by which SQLite answers a statement of the store's on this database."""
-    sql, _ = statement.compiled["sqlite"]
+    sql, _ = statement.compiled[SQLITE]
     return [step for *_, step in rows(path, f"EXPLAIN QUERY PLAN {sql}", *[1] * sql.count("?"))]
 
 

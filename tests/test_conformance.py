@@ -12,13 +12,24 @@ from typing import Any
 
 import pytest
 
-from broker.statements import Channel
+from broker.sqlite.channel import SQLiteChannel
 from tests.conformance import Case, main, read_cases, run_case, same
 from tests.conformance_groups import GroupReplay
+from tests.conformance_places import NotApplicable
 from tests.group_support import control_statements
+from tests.places import Place, PostgresPlace
+
+
+def as_case(parameter: Any) -> Case:
+    case: Case = parameter.values[0]
+    return case
+
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
 CASES = [pytest.param(case, id=name) for path in VECTORS for name, case in read_cases(path)]
+HISTORIES = [each for each in CASES if "steps" in as_case(each)]
+MIGRATIONS = [each for each in CASES if "script" in as_case(each)]
+OTHERS = [each for each in CASES if not {"steps", "script"} & as_case(each).keys()]
 ROOT = Path(__file__).parents[1]
 
 
@@ -35,19 +46,62 @@ def test_there_are_recorded_cases_of_all_seven_kinds() -> None:
     assert len(CASES) == 393
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_recorded_case_goes_as_it_was_recorded(case: Case, tmp_path: Path) -> None:
-    assert list(run_case(case, tmp_path)) == []
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_recorded_case_without_a_store_goes_as_it_was_recorded(case: Case, path: Path) -> None:
+    assert list(run_case(case, path)) == []
 
 
-HISTORIES = [case for case in CASES if "steps" in case.values[0]]  # type: ignore[operator]
+@pytest.mark.parametrize("case", HISTORIES)
+def test_a_recorded_history_goes_as_it_was_recorded(case: Case, place: Place) -> None:
+    assert list(run_case(case, place)) == []
+
+
+# Files of no version of the reference's, which a database of PostgreSQL's is not either.
+NOT_ON_POSTGRES = {
+    "v0-metadata-only",
+    "v1-lease-column-missing",
+    "v1-table-missing",
+    "v1-table-not-strict",
+    "v2-column-order",
+    "v2-column-type",
+    "v2-nullable-column",
+    "v3-extra-tables",
+    "v3-lease-index-missing",
+    "v3-lease-index-not-unique",
+    "v3-receipts-missing",
+    "v3-trigger-missing",
+    "v3-trigger-weak",
+    "v3-workspace-index-columns",
+    "metadata-missing",
+    "metadata-not-strict",
+    "version-mismatch",
+    "version-newer",
+    "version-row-missing",
+    "version-text-+1",
+    "version-text--1",
+    "version-text-01",
+    "version-text-1.5",
+    "version-text-9007199254740993",
+    "version-text-empty",
+    "version-text-x",
+    "versioned-but-empty",
+}
+
+
+@pytest.mark.parametrize("case", MIGRATIONS)
+def test_a_recorded_migration_goes_as_it_was_recorded(case: Case, empty_place: Place) -> None:
+    if isinstance(empty_place, PostgresPlace) and case["name"] in NOT_ON_POSTGRES:
+        with pytest.raises(NotApplicable):
+            list(run_case(case, empty_place))
+    else:
+        assert list(run_case(case, empty_place)) == []
 
 
 @pytest.mark.parametrize("case", HISTORIES)
 def test_a_recorded_history_goes_the_same_way_with_its_writes_in_groups(
-    case: Case, tmp_path: Path
+    case: Case, path: Path
 ) -> None:
-    assert list(run_case(case, tmp_path, replaying=GroupReplay)) == []
+    assert list(run_case(case, path, replaying=GroupReplay)) == []
 
 
 # --- The runner -------------------------------------------------------------------------------
@@ -157,7 +211,7 @@ def bent_case(stem: str, suits: Suits, bend: Bend) -> Case:
 def test_a_wrong_expectation_of_any_kind_is_reported(
     bent: tuple[str, Suits, Bend], tmp_path: Path
 ) -> None:
-    failures = list(run_case(bent_case(*bent), tmp_path))
+    failures = list(run_case(bent_case(*bent), tmp_path / "case.db"))
     assert failures
     assert all(failure.step for failure in failures)
 
@@ -167,7 +221,7 @@ IN_GROUPS = [name for name in BENT if name.split()[0] in {"lease", "commit", "re
 
 @pytest.mark.parametrize("name", IN_GROUPS)
 def test_a_wrong_expectation_is_reported_with_groups_too(name: str, tmp_path: Path) -> None:
-    assert list(run_case(bent_case(*BENT[name]), tmp_path, replaying=GroupReplay))
+    assert list(run_case(bent_case(*BENT[name]), tmp_path / "case.db", replaying=GroupReplay))
 
 
 def test_the_writes_of_a_recorded_history_are_in_groups_that_are_done_again(
@@ -176,9 +230,7 @@ def test_the_writes_of_a_recorded_history_are_in_groups_that_are_done_again(
     (path,) = [path for path in VECTORS if path.stem == "commits"]
     with control_statements() as statements:
         for number, (_, case) in enumerate(read_cases(path)):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            assert list(run_case(case, folder, replaying=GroupReplay)) == []
+            assert list(run_case(case, tmp_path / str(number), replaying=GroupReplay)) == []
     assert statements.count("ROLLBACK") > 40
     assert statements.count("SAVEPOINT broker_effects") > 1.5 * statements.count("ROLLBACK")
 
@@ -186,16 +238,16 @@ def test_the_writes_of_a_recorded_history_are_in_groups_that_are_done_again(
 def test_a_store_that_keeps_something_of_a_refused_companion_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    control = Channel.control
+    control = SQLiteChannel.control
 
-    def keep(channel: Channel, sql: str) -> None:
+    def keep(channel: SQLiteChannel, sql: str) -> None:
         if not sql.startswith("ROLLBACK TO"):
             control(channel, sql)
 
-    monkeypatch.setattr(Channel, "control", keep)
+    monkeypatch.setattr(SQLiteChannel, "control", keep)
     (path,) = [path for path in VECTORS if path.stem == "commits"]
     _, case = next(read_cases(path))
-    failures = list(run_case(case, tmp_path, replaying=GroupReplay))
+    failures = list(run_case(case, tmp_path / "case.db", replaying=GroupReplay))
     assert "finally, streams" in [failure.step for failure in failures]
 
 
@@ -215,13 +267,13 @@ def test_a_failure_names_case_step_expected_and_actual(
 
 def test_a_case_of_no_known_kind_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no known kind"):
-        run_case({"name": "?", "surprise": 1}, tmp_path)
+        run_case({"name": "?", "surprise": 1}, tmp_path / "case.db")
 
 
 def test_an_error_that_should_have_been_a_result_is_reported(tmp_path: Path) -> None:
     case = bent_case("leases", _has_result, _bend_result)
     _result_step(case)["expect"] = {"error": {"code": "stale_lease", "details": {}}}
-    assert list(run_case(case, tmp_path))
+    assert list(run_case(case, tmp_path / "case.db"))
 
 
 def test_an_expected_error_without_details_has_none(tmp_path: Path) -> None:
@@ -229,7 +281,7 @@ def test_an_expected_error_without_details_has_none(tmp_path: Path) -> None:
         "validation", lambda case: _has_details(case) and _without_restarts(case), _bend_details
     )
     del _error_step(case)["expect"]["error"]["details"]
-    assert list(run_case(case, tmp_path))
+    assert list(run_case(case, tmp_path / "case.db"))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from broker import Broker, walks
 from broker.errors import CorruptRow
 from broker.messages import JournalEvent, StoredEvent
 from broker.reads import _JOURNAL, _STREAM_PAGE
-from broker.statements import Channel, Statement
+from broker.sqlite.channel import SQLiteChannel
+from broker.statements import Statement
 from tests.places import Place, PostgresPlace, rows
 from tests.reads_support import frame, ids, store_raw_event, write
 from tests.support import (
@@ -61,14 +62,14 @@ def write_frames(store: Broker, *numbers: int, payload: Any = 1, stream: str = "
 def pages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by a BEGIN with every page that a `Broker` reads."""
     begun: list[str] = []
-    control = Channel.control
+    control = SQLiteChannel.control
 
-    def note(channel: Channel, sql: str) -> None:
+    def note(channel: SQLiteChannel, sql: str) -> None:
         if sql == "BEGIN":
             begun.append(sql)
         control(channel, sql)
 
-    monkeypatch.setattr(Channel, "control", note)
+    monkeypatch.setattr(SQLiteChannel, "control", note)
     return begun
 
 

@@ -20,8 +20,9 @@ def make_hooked(kind: str, place: Place) -> Engine:
     """An engine with our hooks."""
     if kind == "configured":
         return configure_engine(create_engine(url_of(place)))
-    ours = postgresql_engine if isinstance(place, PostgresPlace) else sqlite_engine
-    return ours.make_engine(url_of(place))
+    if isinstance(place, PostgresPlace):
+        return postgresql_engine.make_engine(url_of(place))
+    return sqlite_engine.make_engine(url_of(place))
 
 
 @pytest.fixture(params=HOOKED)

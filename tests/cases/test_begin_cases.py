@@ -27,7 +27,7 @@ from broker.errors import (
     RevisionConflict,
 )
 from broker.messages import Lease
-from broker.statements import Statement
+from broker.statements import SQLITE, Statement
 from tests import support
 from tests.places import Place, contents, raw, rows, url_of
 from tests.support import (
@@ -240,7 +240,7 @@ def test_b03c_no_statement_counts_on_a_row_lock_that_sqlite_does_not_have() -> N
     statements = [each for each in gc.get_objects() if type(each) is Statement]
     assert len(statements) > 20
     assert [
-        sql for sql, _ in (each.compiled["sqlite"] for each in statements) if "FOR UPDATE" in sql
+        sql for sql, _ in (each.compiled[SQLITE] for each in statements) if "FOR UPDATE" in sql
     ] == []
 
 

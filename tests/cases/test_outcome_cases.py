@@ -21,7 +21,7 @@ from broker.errors import (
     DatabaseBusy,
     OutcomeUnknown,
 )
-from broker.statements import Channel
+from broker.sqlite.channel import SQLiteChannel
 from tests import support
 from tests.cases.conftest import HOOKED, make_hooked
 from tests.places import Place, contents, rows, url_of
@@ -52,8 +52,8 @@ def kill_at_statement(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return run
 
-    for name in ("one", "all", "run", "run_each", "control"):
-        monkeypatch.setattr(Channel, name, dying(getattr(Channel, name)))
+    for name in ("one", "all", "run", "put", "put_each", "control"):
+        monkeypatch.setattr(SQLiteChannel, name, dying(getattr(SQLiteChannel, name)))
 
 
 def die_committing(place: Place, request: dict[str, Any], at: int) -> bool:
@@ -192,15 +192,15 @@ def between_the_statements(
     monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]
 ) -> list[object]:
     """Do something after the first statement that comes, on any channel; the answer, once done."""
-    one, answers = Channel.one, list[object]()
+    one, answers = SQLiteChannel.one, list[object]()
 
-    def then_work(channel: Channel, *arguments: Any) -> Any:
+    def then_work(channel: SQLiteChannel, *arguments: Any) -> Any:
         row = one(channel, *arguments)
-        monkeypatch.setattr(Channel, "one", one)
+        monkeypatch.setattr(SQLiteChannel, "one", one)
         answers.append(work())
         return row
 
-    monkeypatch.setattr(Channel, "one", then_work)
+    monkeypatch.setattr(SQLiteChannel, "one", then_work)
     return answers
 
 
