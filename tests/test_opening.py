@@ -108,7 +108,7 @@ def test_a_file_whose_name_looks_like_memory_is_a_file(
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://me:s3cret@host/db", "sqlite+pysqlcipher://:s3cret@/x.db", "sqlite://h/x"]
+    "url", ["mysql://me:s3cret@host/db", "sqlite+pysqlcipher://:s3cret@/x.db", "sqlite://h/x"]
 )
 def test_another_kind_of_database_is_refused_without_showing_a_password(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -451,7 +451,7 @@ def test_finding_says_where_a_database_stands(closed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["secret", "postgresql://user:secret@host/name", "sqlite://user:secret@/x.db"]
+    "given", ["secret", "mysql://user:secret@host/name", "sqlite://user:secret@/x.db"]
 )
 def test_a_url_that_is_refused_is_not_shown(given: str) -> None:
     with pytest.raises(ConfigurationError) as caught:

@@ -18,13 +18,23 @@ from broker.cli.console import (
     progress_bars,
     say_json,
 )
+from broker.database_url import database_url
 from broker.schema import StepReport
-from broker.sqlite.database_file import file_url
+
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        envvar="BROKER_DATABASE_SCHEMA",
+        help="On PostgreSQL: the schema that holds the store.",
+    ),
+]
 
 
 def upgrade(
     revision: Annotated[str, typer.Argument(help="The revision to go to.")] = "head",
     url: Url = DEFAULT_URL,
+    namespace: Schema = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="The database holds an application's tables as well.")
     ] = False,
@@ -32,14 +42,14 @@ def upgrade(
 ) -> None:
     """Bring the database's schema up to date, and say what each step changed.
 
-    A missing file is made; a database that another program made, at schema version 1 to 3, is
+    A missing file or schema is made; a database that another program made, at schema version 1 to 3, is
     adopted. All steps are one transaction. Exit code 2 if the database was refused, and left as it
     was.
     """
     with errors_exit(as_json=as_json):
-        database = file_url(url)
-        reports = _upgrade(database, revision, shared=shared)
-        state = opening.find(database, shared=shared, busy_timeout_ms=schema.LOCK_TIMEOUT_MS)
+        database, namespace = database_url(url), namespace or None
+        reports = _upgrade(database, revision, namespace, shared=shared)
+        state = _find(database, namespace, shared=shared)
     reached = state.revision if state else None  # "base" asks for nothing, not even for a file
     if as_json:
         say_json({"ok": True, "revision": reached, "steps": [asdict(each) for each in reports]})
@@ -50,14 +60,21 @@ def upgrade(
     print(f"{'' if reports else 'nothing to do: '}the database is {place}")
 
 
-def _upgrade(url: URL, revision: str, *, shared: bool) -> list[StepReport]:
+def _find(url: URL, namespace: str | None, *, shared: bool) -> schema.State | None:
+    return opening.find(
+        url, shared=shared, busy_timeout_ms=schema.LOCK_TIMEOUT_MS, schema=namespace
+    )
+
+
+def _upgrade(url: URL, revision: str, namespace: str | None, *, shared: bool) -> list[StepReport]:
     # A migration writes whatever log it finds into the file, which may have to be left alone.
-    opening.find(url, shared=shared, busy_timeout_ms=schema.LOCK_TIMEOUT_MS)
+    _find(url, namespace, shared=shared)
     with progress_bars() as bars:
         task = bars.add_task("reading events", total=None)
         return schema.upgrade(
             url,
             revision,
+            schema=namespace,
             shared=shared,
             progress=lambda done, total: bars.update(task, completed=done, total=total),
         )
@@ -69,14 +86,14 @@ def describe(report: StepReport) -> str:
     return "\n".join([f"{report.revision}  {report.title}", *changes])
 
 
-def check(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+def check(url: Url = DEFAULT_URL, namespace: Schema = None, as_json: AsJson = False) -> None:
     """Report every fact in which the database's schema differs from the models, a line each.
 
     Exit code 0 if there is none, 1 if there is drift, 2 if the database could not be looked at.
     Nothing is created or changed.
     """
     with errors_exit(as_json=as_json):
-        facts = drift_of(url)
+        facts = drift_of(url, namespace or None)
     if as_json:
         say_json({"ok": not facts, "facts": facts})
     else:
@@ -86,9 +103,9 @@ def check(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
         raise typer.Exit(WRONG)
 
 
-def drift_of(url: str | URL) -> list[str]:
+def drift_of(url: str | URL, namespace: str | None = None) -> list[str]:
     """The facts in which a database differs from the models; raises BrokerError if it cannot tell.
 
     Opens the file only if it is there, and leaves every byte of it as it is.
     """
-    return opening.look(file_url(url), schema.drift)
+    return opening.look(database_url(url), schema.drift, schema=namespace)

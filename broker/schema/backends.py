@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sqlalchemy import URL, Connection
 
@@ -12,6 +12,8 @@ from broker.database_url import POSTGRESQL, SQLITE, is_postgresql
 from broker.errors import ConfigurationError
 from broker.schema.facts import Facts
 from broker.schema.versions import Column, IndexFacts
+
+T = TypeVar("T")
 
 
 class Catalogue(Protocol):
@@ -69,6 +71,24 @@ class FactsReader(Protocol):
     def expected_facts(self, connection: Connection) -> Facts:
         """The same of a store that was made from the models."""
 
+    def can_be_told(self, connection: Connection) -> bool:
+        """Whether this connection may find out what is expected."""
+
+
+class Looker(Protocol):
+    """How a database is looked at without a trace."""
+
+    def look(
+        self,
+        url: URL,
+        schema: str | None,
+        see: Callable[[Connection], T],
+        *,
+        busy_timeout_ms: int,
+        roll_back: bool,
+    ) -> T:
+        """See `broker.opening.look`."""
+
 
 class Transactions(Protocol):
     """How a migration reaches a database."""
@@ -117,5 +137,16 @@ def transactions_of(url: URL) -> Transactions:
 
         return on_postgresql
     from broker.schema.sqlite import transactions as on_sqlite
+
+    return on_sqlite
+
+
+def looker_of(url: URL) -> Looker:
+    """The module for the backend of a URL of ours."""
+    if is_postgresql(url):
+        from broker.schema.postgresql import looking as on_postgresql
+
+        return on_postgresql
+    from broker.schema.sqlite import looking as on_sqlite
 
     return on_sqlite

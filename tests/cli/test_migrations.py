@@ -179,7 +179,7 @@ def test_check_does_not_create_what_is_missing(
     [
         ("nonsense", "not a database URL"),
         ("sqlite://", "in-memory"),
-        ("postgresql://user:secret@host/name", "not supported"),
+        ("mysql://user:secret@host/name", "not supported"),
         ("sqlite:///text.db", "not an SQLite database"),
         ("sqlite:///.", "there is no database"),
     ],

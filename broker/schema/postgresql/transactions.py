@@ -85,7 +85,7 @@ def _begun(url: URL, *, writes: bool, busy_timeout_ms: int) -> Iterator[Connecti
             if begun.is_active:  # else the block has rolled back
                 _commit(begun.commit)
     except SQLAlchemyError as error:
-        raise _translate(error) from error
+        raise _translate(error, url) from error
     finally:
         engine.dispose()
 
@@ -111,14 +111,18 @@ def _key(schema: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _translate(error: SQLAlchemyError) -> Exception:
-    driver_error = error.orig if isinstance(error, DBAPIError) else None
-    if driver_error is not None and sqlstate(driver_error) == _DEPENDENT_OBJECTS_STILL_EXIST:
-        said = " ".join(str(driver_error).split())
+def _translate(error: SQLAlchemyError, url: URL) -> Exception:
+    said = " ".join(str(error.orig).split()) if isinstance(error, DBAPIError) else ""
+    if sqlstate(getattr(error, "orig", error)) == _DEPENDENT_OBJECTS_STILL_EXIST:
         return SchemaError(
             f"objects of others depend on what the migration removes ({said}); nothing was changed"
         )
-    return translate(error)
+    translated = translate(error)
+    # What the server says to someone who connects comes without a code. It is for a hint only.
+    is_missing = f'database "{url.database}" does not exist' in said
+    if isinstance(translated, DatabaseUnavailable) and is_missing:
+        return DatabaseUnavailable(f"{translated.message}: create it first (createdb)")
+    return translated
 
 
 def _commit(commit: Callable[[], None]) -> None:

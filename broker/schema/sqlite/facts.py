@@ -31,6 +31,11 @@ def live_facts(connection: Connection) -> Facts:
     return facts | _encoding_fact(connection) | _version_facts(connection, kinds.keys())
 
 
+def can_be_told(_connection: Connection) -> bool:
+    """A database in memory is for everyone."""
+    return True
+
+
 def expected_facts(_connection: Connection) -> Facts:
     """Those of a fresh database in memory that is made from the models."""
     return _expected()
