@@ -14,7 +14,7 @@ from broker import schema
 from broker.cli.demo import legacy
 from tests.cli.support import broker, environment, run
 from tests.moving_support import dump, make_full, make_wide
-from tests.places import Place, PlaceOn, url_of
+from tests.places import PlaceOn, url_of
 from tests.support import ManualClock
 
 
@@ -44,10 +44,12 @@ def test_a_store_is_moved_and_each_table_counted_and_hashed(full: Path, tmp_path
     assert dump(tmp_path / "moved.db") == dump(full)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "empty postgresql"])
 def test_json_has_all_that_was_verified(
-    full: Path, empty_place: Place, capsys: pytest.CaptureFixture[str]
+    full: Path, place_on: PlaceOn, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = run(capsys, "move", url_of(full), url_of(empty_place), "--json")
+    with place_on(kind) as target:
+        code, out, err = run(capsys, "move", url_of(full), url_of(target), "--json")
     answer = json.loads(out)
     assert (code, err, answer["ok"]) == (0, "", True)
     assert answer["tables"].keys() == dump(full).keys()
