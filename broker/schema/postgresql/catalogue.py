@@ -125,7 +125,7 @@ def require_supported(connection: Connection) -> None:
 
 def objects(connection: Connection) -> dict[str, str]:
     """Name to type of everything in the schema; a function's name is with its types of arguments."""
-    return dict(connection.exec_driver_sql(_OBJECTS).tuples().all())
+    return dict(connection.exec_driver_sql(_OBJECTS).all())
 
 
 def is_content(kind: str) -> bool:

@@ -119,7 +119,7 @@ def _read(connection: Connection) -> Facts:
 
 def _rows(connection: Connection, query: str) -> list[Any]:
     names = {"tables": sorted(versions.TABLE_NAMES)}
-    return list(connection.exec_driver_sql(query, names).tuples())
+    return list(connection.exec_driver_sql(query, names))
 
 
 def _named(names: tuple[str, ...], values: list[Any]) -> Aspects:
@@ -136,7 +136,7 @@ def _functions(connection: Connection) -> Facts:
     """Those that are ours by name and arguments; others in the schema are none of our business."""
     return {
         Thing(name, "function"): _named(fact_queries.FUNCTION_ASPECTS, aspects)
-        for name, *aspects in connection.exec_driver_sql(fact_queries.FUNCTIONS).tuples()
+        for name, *aspects in connection.exec_driver_sql(fact_queries.FUNCTIONS)
         if catalogue.is_needed(name)
     }
 
