@@ -23,7 +23,7 @@ from tests.moving_support import (
     put,
 )
 from tests.places import Place, PlaceOn, PostgresPlace, rows, url_of
-from tests.support import ManualClock, open_store, raw
+from tests.support import TTL_MS, ManualClock, acquire, commit_request, open_store, raw
 
 
 @pytest.fixture
@@ -101,6 +101,19 @@ def test_a_lineage_is_marked_as_its_backend_does(full: Path, target: Place) -> N
     assert rows(full, query, ODD_STREAM) == [(LINEAGE + hexed,)]
     mark = "\0" if isinstance(target, Path) else "\1"
     assert rows(target, query, ODD_STREAM) == [(mark + LINEAGE[1:] + hexed,)]
+
+
+def test_the_store_goes_on_where_it_was(full: Path, target: Place, clock: ManualClock) -> None:
+    move(url_of(full), url_of(target))
+    with open_store(target, clock) as store:
+        clock.advance(TTL_MS)
+        lease = acquire(store, "heir", ODD_STREAM)
+        assert lease.epoch == 2  # its lineage had 1
+        done = store.commit(commit_request(lease, "third", expectedRevision=2))
+        assert done.revision == 3
+        assert store.get_stream_revision({"streamId": ODD_STREAM}) == 3
+        assert [each.outbox_id for each in store.list_pending_outbox({})] == ["out-1", "out-2"]
+    assert rows(target, "SELECT max(rowid) FROM events") == [(2001,)]
 
 
 def test_an_empty_store_is_moved(target: Place, clock: ManualClock, tmp_path: Path) -> None:

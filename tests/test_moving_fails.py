@@ -14,7 +14,14 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from broker import schema
-from broker.errors import BrokerError, CorruptRow, DatabaseError, OutcomeUnknown, SchemaError
+from broker.errors import (
+    BrokerError,
+    CorruptRow,
+    DatabaseError,
+    DatabaseUnavailable,
+    OutcomeUnknown,
+    SchemaError,
+)
 from broker.moving import move
 from broker.moving.postgresql import PostgresqlSide
 from broker.moving.sqlite import SqliteSide
@@ -226,6 +233,29 @@ def test_a_move_that_is_killed_leaves_the_target_empty_and_may_be_repeated(
     assert is_empty(target)
     move(url_of(have), url_of(target))
     assert dump(target) == dump(source)
+
+
+@pytest.mark.parametrize("role", ["source", "target"])
+def test_a_server_that_ends_the_session_is_said_to_be_out_of_reach(
+    source: Path, place_on: PlaceOn, tmp_path: Path, role: str
+) -> None:
+    with place_on("empty postgresql") as server:
+        places: tuple[Place, Place] = source, server
+        if role == "source":
+            move(url_of(source), url_of(server))
+            places = server, tmp_path / "back.db"
+
+        def end(_doing: str, done: int, _total: int) -> None:
+            if done == 1_000:
+                put(
+                    server,
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+                )
+
+        with pytest.raises(DatabaseUnavailable):
+            move(*map(url_of, places), progress=end)
+        assert is_empty(places[1])
 
 
 def test_an_unknown_outcome_is_either_all_or_nothing(source: Path, target: Place) -> None:
