@@ -52,12 +52,15 @@ def server_url() -> Iterator[str]:
 # ----------------------------------------------------------------------------------------- dumping
 
 
-def dump(place: Place) -> Case:
+def dump(place: Place, cursors: Cursors | None = None) -> Case:
     """The eight tables of a database, and the user version of a file, as they are recorded."""
     with client(place) as other:
         tables: Case = {table: _dumped(other.execute(f"SELECT * FROM {table}")) for table in TABLES}
         if not isinstance(place, PostgresPlace):
             tables["user_version"] = other.execute("PRAGMA user_version").fetchone()[0]
+    if cursors is not None:
+        for row in tables["inbox"]:
+            row["result_json"] = json.dumps(cursors.ranked_commit(json.loads(row["result_json"])))
     return tables
 
 
@@ -73,6 +76,47 @@ def _as_recorded(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(NOBODY_ON_POSTGRES):
         return NOBODY + value.removeprefix(NOBODY_ON_POSTGRES)
     return value
+
+
+class Cursors:
+    """Cursors by their rank in the journal, as they are recorded.
+
+    PostgreSQL's have gaps where commits were refused or rolled back. They are told in the order in
+    which they are given, so one that is new must be the greatest.
+    """
+
+    def __init__(self) -> None:
+        self._given: list[int] = []
+
+    def ranked(self, answer: Case) -> Case:
+        """An answer with ranks for cursors."""
+        result = answer.get("result")
+        if isinstance(result, dict) and "eventCursors" in result:
+            return {"result": self.ranked_commit(result)}
+        if isinstance(result, list):
+            return {"result": [self._ranked_event(each) for each in result]}
+        return answer
+
+    def ranked_commit(self, result: Any) -> Any:
+        """A commit's result with ranks for cursors."""
+        return result | {"eventCursors": [self._rank(each) for each in result["eventCursors"]]}
+
+    def _ranked_event(self, found: Any) -> Any:
+        if isinstance(found, dict) and "cursor" in found:
+            return found | {"cursor": self._rank(found["cursor"])}
+        return found
+
+    def _rank(self, cursor: int) -> int:
+        if not self._given or cursor > self._given[-1]:
+            self._given.append(cursor)
+        return self._given.index(cursor) + 1
+
+    def asked(self, step: Case) -> Case:
+        """A step that asks for what comes after the cursor of a rank."""
+        rank = step.get("afterCursor")
+        if isinstance(rank, int) and 0 < rank <= len(self._given):
+            return step | {"afterCursor": self._given[rank - 1]}
+        return step
 
 
 def expected_dump(recorded: Case, place: Place) -> Case:

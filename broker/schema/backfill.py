@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -58,20 +59,20 @@ class _Reader:
     progress: Progress | None
     done: int = 0
 
-    def __iter__(self) -> Iterator[_Event]:
+    def __iter__(self) -> Generator[_Event, None, None]:
         total = self.connection.exec_driver_sql("SELECT count(*) FROM events").scalar_one()
         statement = _EVENTS[self.connection.dialect.name]
-        rows = self.connection.exec_driver_sql(statement, execution_options=_AT_A_TIME)
-        for rowid, stream_id, event_id, payload in rows:
-            yield _Event(
-                rowid,
-                _utf8(stream_id, rowid, "stream_id"),
-                _utf8(event_id, rowid, "event_id"),
-                payload,
-            )
-            self.done += 1
-            if self.progress and (self.done % _REPORT_EVERY == 0 or self.done == total):
-                self.progress(self.done, total)
+        with self.connection.exec_driver_sql(statement, execution_options=_AT_A_TIME) as rows:
+            for rowid, stream_id, event_id, payload in rows:
+                yield _Event(
+                    rowid,
+                    _utf8(stream_id, rowid, "stream_id"),
+                    _utf8(event_id, rowid, "event_id"),
+                    payload,
+                )
+                self.done += 1
+                if self.progress and (self.done % _REPORT_EVERY == 0 or self.done == total):
+                    self.progress(self.done, total)
 
 
 def backfill_owners(connection: Connection, progress: Progress | None = None) -> Filled:
@@ -83,11 +84,12 @@ def backfill_owners(connection: Connection, progress: Progress | None = None) ->
     """
     reader = _Reader(connection, progress)
     streams = 0
-    for stream_id, events in groupby(reader, key=lambda event: event.stream_id):
-        owner = _owner(events)
-        if owner is not None:
-            written = connection.execute(_SET_OWNER, {"owner": owner, "stream": stream_id})
-            streams += written.rowcount
+    with closing(iter(reader)) as every:  # a cursor of the server's is not left to be collected
+        for stream_id, events in groupby(every, key=lambda event: event.stream_id):
+            owner = _owner(events)
+            if owner is not None:
+                written = connection.execute(_SET_OWNER, {"owner": owner, "stream": stream_id})
+                streams += written.rowcount
     return Filled(reader.done, streams)
 
 
