@@ -5,10 +5,11 @@ loop; `UnitOfWork(session)` for an application service with ORM models of its ow
 and `alembic` commands.
 """
 
+from broker.application_engine import configure_engine
 from broker.async_store import AsyncBroker
 from broker.messages import ABSENT, json_schemas
 from broker.options import Options
-from broker.sqlite.engine import IMMEDIATE, configure_engine
+from broker.sqlite.engine import IMMEDIATE
 from broker.store import Broker
 from broker.unit_of_work import UnitOfWork
 

@@ -52,11 +52,11 @@ class Broker(Operations):
         `facts`), ConfigurationError, DatabaseBusy, DatabaseUnavailable.
         """
         options = options or Options()
-        url, patience = database_url(url), options.busy_timeout_ms
+        url, patience, schema = database_url(url), options.busy_timeout_ms, options.schema
         if migrate:
-            opening.bring_up_to_date(url, busy_timeout_ms=patience, shared=shared)
+            opening.bring_up_to_date(url, busy_timeout_ms=patience, shared=shared, schema=schema)
         else:
-            opening.require_current(url, busy_timeout_ms=patience)
+            opening.require_current(url, busy_timeout_ms=patience, schema=schema)
 
         broker = cls(connect(url, options), options)
         try:

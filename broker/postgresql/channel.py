@@ -59,8 +59,19 @@ class PipelineChannel(Channel):
 
     @contextmanager
     def each(self, statement: Statement, *parameters: Any) -> Iterator[Iterable[Row]]:
-        """The rows are all fetched; the reading statements that use it have a limit."""
-        yield self.all(statement, *parameters)
+        """No more than a row is kept here at a time, whatever the server sends."""
+        sql, _ = statement.compiled[self.style]
+        if self._prepared is not None:
+            self._prepare(sql, self._prepared)
+        self.settle()
+        self._send(statement, parameters)
+        self._expected.clear()
+        results = self._wire.answer_by_rows()
+        try:
+            yield (_rows_of(result)[0] for result in results)
+        finally:
+            for _ in results:  # what nobody wanted to see
+                pass
 
     def run(self, statement: Statement, *parameters: Any) -> int:
         self._send(statement, parameters, keeps=True)

@@ -8,8 +8,10 @@ integers do not need.
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from broker.postgresql.engine import driver_error
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -23,7 +25,7 @@ class Wire:
 
         self._pgconn = pgconn
         self._failures = {pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_ABORTED}
-        self._synced = pq.ExecStatus.PIPELINE_SYNC
+        self._single, self._synced = pq.ExecStatus.SINGLE_TUPLE, pq.ExecStatus.PIPELINE_SYNC
         self._sqlstate, self._message = (
             pq.DiagnosticField.SQLSTATE,
             pq.DiagnosticField.MESSAGE_PRIMARY,
@@ -63,10 +65,24 @@ class Wire:
             results.append(result)
             while self._next() is not None:  # what ends the answer to a statement
                 pass
-        synced = self._next()
-        if synced is None or synced.status != self._synced:
-            raise self._lost()
+        self._require_synced()
         return results
+
+    def answer_by_rows(self) -> Iterator[PGresult]:
+        """The answer to a query that alone was sent, a row at a time; raises what the server says.
+
+        Has to be read to its end before anything else is sent.
+        """
+        self._pgconn.pipeline_sync()
+        self._pgconn.set_single_row_mode()
+        failure = None
+        while (result := self._next()) is not None:
+            if result.status == self._single:
+                yield result
+            failure = failure or self.error_of(result)
+        self._require_synced()
+        if failure is not None:
+            raise driver_error(*failure)
 
     def error_of(self, result: PGresult) -> tuple[str | None, str] | None:
         """SQLSTATE and message of an answer that is an error."""
@@ -75,6 +91,11 @@ class Wire:
         state, message = result.error_field(self._sqlstate), result.error_field(self._message)
         text = message or result.error_message or self._pgconn.error_message
         return state.decode() if state else None, text.decode(errors="replace").strip()
+
+    def _require_synced(self) -> None:
+        synced = self._next()
+        if synced is None or synced.status != self._synced:
+            raise self._lost()
 
     def _next(self) -> PGresult | None:
         pgconn = self._pgconn

@@ -80,17 +80,7 @@ def make_engine(
 
 
 def configure_engine(engine: Engine, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Engine:
-    """Make an application's own engine keep the promises; call it once, before the first connect.
-
-    For an `AsyncEngine` hand in its `sync_engine`. Every connection gets foreign keys, WAL,
-    `synchronous=FULL` and the busy timeout, and every transaction is begun by an explicit BEGIN:
-    IMMEDIATE where `engine.execution_options(**IMMEDIATE)` says so, else deferred.
-
-    A process that forks must call `engine.dispose()` before it, when no session is open: SQLite's
-    locks do not survive a fork, and commits of the child could be lost. (A `Broker` does so itself.)
-
-    Raises ConfigurationError for a database that is not a file of SQLite 3.37 or newer.
-    """
+    """See `broker.configure_engine`."""
     require_file(engine.url)
     _install(engine, busy_timeout_ms, wal=True, foreign_keys=True)
     return engine
