@@ -32,7 +32,7 @@ def connect(path: Path, patience_s: int = 5) -> sqlite3.Connection:
 # ---------------------------------------------------------------------------------------- commits
 
 _LOOK = """
-SELECT (SELECT value FROM metadata WHERE key = 'logical_time_floor'),
+SELECT (SELECT value FROM metadata WHERE key = 'logical_time_floor'), NULL,
   (SELECT max(rowid) FROM events),
   inbox.request_hash, inbox.result_json, streams.revision, streams.workspace_id,
   actor_leases.stream_id, actor_leases.epoch, actor_leases.nonce, actor_leases.expires_at
@@ -69,9 +69,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 _PROJECTION = """
 INSERT INTO projections (projection_id, stream_id, revision, value_json, updated_at)
 VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (projection_id) DO UPDATE SET revision = excluded.revision,
+ON CONFLICT (projection_id) DO UPDATE SET
+  revision = CASE WHEN (stream_id = excluded.stream_id) THEN excluded.revision END,
   value_json = excluded.value_json, updated_at = excluded.updated_at
-WHERE stream_id = excluded.stream_id
 """
 
 
@@ -97,7 +97,7 @@ def replay(cursor: sqlite3.Cursor, ready: Ready) -> object:
     """The look that finds a commit again, its result read as JSON."""
     cursor.execute("BEGIN IMMEDIATE")
     cursor.execute(_LOOK, ready.look)
-    result = orjson.loads(cursor.fetchone()[3])
+    result = orjson.loads(cursor.fetchone()[4])
     cursor.execute("COMMIT")
     return result
 
@@ -123,7 +123,7 @@ def deliver_all(connection: sqlite3.Connection, now: int) -> None:
 # ------------------------------------------------------------------------------------- heartbeats
 
 _STANDING_OF_LEASE = """
-SELECT (SELECT value FROM metadata WHERE key = 'logical_time_floor'),
+SELECT (SELECT value FROM metadata WHERE key = 'logical_time_floor'), NULL,
   mutation_receipts.method, mutation_receipts.params_hash, mutation_receipts.response_json,
   actor_leases.actor_id, actor_leases.stream_id, actor_leases.holder_id, actor_leases.epoch,
   actor_leases.nonce, actor_leases.acquired_at, actor_leases.heartbeat_at, actor_leases.expires_at,
@@ -175,7 +175,7 @@ def heartbeat(cursor: sqlite3.Cursor, ready: ReadyHeartbeat) -> None:
 # ------------------------------------------------------------------------------------------ pages
 
 _STANDING_OF_READER = """
-SELECT (SELECT value FROM metadata WHERE key = 'logical_time_floor'), streams.revision,
+SELECT (SELECT value FROM metadata WHERE key = 'logical_time_floor'), NULL, streams.revision,
   actor_leases.stream_id, actor_leases.epoch, actor_leases.nonce, actor_leases.expires_at
 FROM (SELECT 1 AS one) AS one_row
 LEFT OUTER JOIN actor_leases ON actor_leases.actor_id = ?

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+import psycopg
 import pytest
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from benchmarks import postgresql, postgresql_processes, postgresql_server
 from benchmarks.postgresql_filling import fill
@@ -75,13 +76,11 @@ def test_what_the_store_is_compared_with_leaves_the_same_rows(
                 for each in made:
                     core_commit(connection, each)
         else:
-            driver = engine.raw_connection().driver_connection
-            assert driver is not None
-            driver.autocommit = True
-            floor = Floor(driver)
-            for each in made:
-                floor.commit(each)
-            driver.close()
+            conninfo = make_url(other.url).set(drivername="postgresql")
+            with psycopg.connect(conninfo.render_as_string(False), autocommit=True) as driver:
+                floor = Floor(driver)
+                for each in made:
+                    floor.commit(each)
         assert contents(other) == contents(place)
 
 
