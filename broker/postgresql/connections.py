@@ -168,6 +168,7 @@ class PostgresConnections:
         """A connection of the pool, given back without a transaction; let go of if that fails."""
         connection = self._connect()
         try:
+            self.require_open()  # which it may be no longer, after a wait for the connection
             prepared = connection.info.setdefault(_PREPARED, {})
             channel = PipelineChannel(
                 connection.dbapi_connection,
@@ -179,12 +180,11 @@ class PostgresConnections:
             except Exception as error:
                 self._recover(channel, error)
                 raise
-            channel.close()
-        except BaseException:
-            if not _is_idle(connection):
-                _let_go(connection)
-            raise
+            with suppress(Exception):  # what was done is done
+                channel.close()
         finally:
+            if self._closed or not _is_idle(connection):
+                _let_go(connection)
             connection.close()
 
     def _connect(self) -> PoolProxiedConnection:
