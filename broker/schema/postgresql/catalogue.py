@@ -69,7 +69,7 @@ _OBJECTS = f"""
 SELECT c.relname, CASE
   WHEN EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass
     AND d.objid = c.oid AND d.deptype = 'e') THEN 'of an extension'
-  WHEN c.relkind = 'r' THEN 'table' ELSE 'relation' END
+  WHEN c.relkind = 'r' THEN 'table' ELSE 'relation' END AS kind
 FROM pg_class AS c WHERE c.relnamespace = {_HERE}
 UNION ALL
 SELECT t.typname, 'type' FROM pg_type AS t
@@ -125,7 +125,7 @@ def require_supported(connection: Connection) -> None:
 
 def objects(connection: Connection) -> dict[str, str]:
     """Name to type of everything in the schema; a function's name is with its types of arguments."""
-    return dict(connection.exec_driver_sql(_OBJECTS).all())
+    return {row.relname: row.kind for row in connection.exec_driver_sql(_OBJECTS)}
 
 
 def is_content(kind: str) -> bool:
