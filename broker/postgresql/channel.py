@@ -103,6 +103,10 @@ class PipelineChannel(Channel):
         if self._expected:
             self._receive()
 
+    def require_connection(self) -> None:
+        """Raise if the server has ended the session already, as far as it is known here."""
+        self._wire.require_connection()
+
     def close(self) -> None:
         self._wire.leave()
 

@@ -21,8 +21,8 @@ from broker.postgresql.engine import (
     DEADLOCK_DETECTED,
     SERIALIZATION_FAILURE,
     is_lost,
-    lock_timeout,
     make_engine,
+    set_up,
     sqlstate,
     translate,
     translate_commit,
@@ -145,7 +145,7 @@ class PostgresConnections:
         with self._channel() as channel:
             channel.control(self._begin)
             if self._options.transaction_pooler:
-                channel.control(lock_timeout(self._options.busy_timeout_ms))
+                channel.control(set_up(self._options.busy_timeout_ms))
             transaction = PostgresTransaction(
                 channel, self.clock, self._options, has_savepoints=has_savepoints
             )
@@ -205,6 +205,7 @@ class PostgresConnections:
 
 
 def _commit(channel: PipelineChannel) -> None:
+    channel.require_connection()  # what is lost before COMMIT is sent was not done for certain
     channel.control("COMMIT")
     try:
         channel.settle()

@@ -84,6 +84,11 @@ class Wire:
         if failure is not None:
             raise driver_error(*failure)
 
+    def require_connection(self) -> None:
+        """Raise if the other side has hung up, as far as it is known here without asking."""
+        while self._poll.poll(0):  # bytes to take, or the end
+            self._pgconn.consume_input()
+
     def error_of(self, result: PGresult) -> tuple[str | None, str] | None:
         """SQLSTATE and message of an answer that is an error."""
         if result.status not in self._failures:

@@ -104,6 +104,23 @@ def test_a_read_that_lost_its_connection_is_done_again(
     assert (proxy.lost, in_use(store)) == (1, 0)
 
 
+def test_a_session_that_was_ended_while_we_worked_is_noticed_before_commit_is_sent(
+    place: PostgresPlace, clock: ManualClock
+) -> None:
+    ended: list[int] = []
+
+    def nonce() -> str:
+        if not ended:
+            ended.append(terminate_sessions(place))
+        return f"nonce-{len(ended)}"
+
+    with open_store(place, clock, nonce=nonce) as store:
+        assert acquire(store).epoch == 1
+        assert in_use(store) == 0
+    assert ended == [1]
+    assert rows(place, "SELECT epoch FROM actor_leases") == [(1,)]
+
+
 # ----------------------------------------------------------------------------------- during COMMIT
 
 
