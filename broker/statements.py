@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from sqlalchemy import FromClause, text
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
@@ -51,6 +51,8 @@ class _SQLiteCompiler(SQLiteCompiler):
 
 def _dialect(style: Style) -> Dialect:
     if style.dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
         return cast(Dialect, postgresql.dialect(paramstyle=style.paramstyle))  # type: ignore[no-untyped-call]
     dialect: Dialect = sqlite.dialect(paramstyle=style.paramstyle)
     dialect.statement_compiler = _SQLiteCompiler

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from broker.errors import SchemaError
 from broker.moving.sides import Side, commit, require_empty
 from broker.moving.tables import TABLES, Listing, Row
-from broker.postgresql.engine import lock_timeout, make_engine, translate, translate_commit
+from broker.postgresql.engine import make_engine, set_up, translate, translate_commit
 from broker.schema import LOCK_TIMEOUT_MS, upgrade, verify
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class PostgresqlPlace:
     def _settings(self) -> list[str]:
         """A move takes long, and each side waits for the other."""
         settings = [
-            lock_timeout(LOCK_TIMEOUT_MS),
+            set_up(LOCK_TIMEOUT_MS),
             "SET LOCAL statement_timeout = 0",
             "SET LOCAL idle_in_transaction_session_timeout = 0",
         ]

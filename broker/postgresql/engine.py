@@ -17,6 +17,7 @@ from broker.errors import (
 )
 from broker.options import BUSY_TIMEOUT_MS
 from broker.postgresql.server_url import server_url
+from broker.postgresql.sql import SETTINGS
 from broker.statements import Violation
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def make_engine(
             f"this URL has an option that PostgreSQL's driver cannot use: {error}"
         ) from error
     if not transaction_pooler:
-        _wait_for_locks(engine, busy_timeout_ms)
+        _set_up_sessions(engine, busy_timeout_ms)
     return engine
 
 
@@ -123,19 +124,20 @@ def _connect_arguments(
     return arguments
 
 
-def _wait_for_locks(engine: Engine, busy_timeout_ms: int) -> None:
+def _set_up_sessions(engine: Engine, busy_timeout_ms: int) -> None:
     @event.listens_for(engine, "connect")
     def _connect(dbapi_connection: Any, _record: Any) -> None:
-        dbapi_connection.execute(lock_timeout(busy_timeout_ms, local=False))
+        dbapi_connection.execute(set_up(busy_timeout_ms, is_local=False))
         dbapi_connection.commit()
 
 
-def lock_timeout(busy_timeout_ms: int, *, local: bool = True) -> str:
-    """The statement that sets how long to wait for locks, in the transaction or the session.
+def set_up(busy_timeout_ms: int, *, is_local: bool = True) -> str:
+    """The statement that sets up a transaction of the store's, or else a session.
 
-    0 means here, as everywhere in this package, not to wait; for the server it means for ever.
+    A timeout of 0 means here, as everywhere in this package, not to wait; for the server it would
+    mean for ever. An acknowledged commit has to survive: `synchronous_commit` is not left at `off`.
     """
-    return f"SET {'LOCAL' * local} lock_timeout = {max(1, busy_timeout_ms):d}"
+    return SETTINGS.format(timeout_ms=max(1, busy_timeout_ms), is_local=is_local)
 
 
 # ------------------------------------------------------------------------------------------ errors

@@ -23,6 +23,14 @@ __all__ = ["check_connection", "join", "looking_at", "make_clock", "schema_of", 
 
 T = TypeVar("T")
 
+# What is acknowledged has to survive; how long to wait for locks is the application's affair.
+_SET_UP = """
+SELECT current_setting('transaction_isolation') FROM (
+  SELECT CASE current_setting('synchronous_commit') WHEN 'off'
+  THEN set_config('synchronous_commit', 'on', true) END OFFSET 0
+) AS done
+"""
+
 _DRIVERS = {"psycopg", "psycopg_async"}
 
 
@@ -114,7 +122,7 @@ class PostgresJoined:
                 "this session's engine commits every statement by itself (AUTOCOMMIT): the store"
                 " needs a transaction"
             )
-        level = self.connection.exec_driver_sql("SHOW transaction_isolation").scalar_one()
+        level = self.connection.exec_driver_sql(_SET_UP).scalar_one()
         if level != "read committed":
             raise ConfigurationError(
                 f"this session's transaction is at {level.upper()}, where a look that waits for a"

@@ -25,6 +25,14 @@ from typing import NamedTuple
 #: The server's clock in milliseconds since 1970; not now(), which stands still in a transaction.
 SERVER_TIME = "CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS bigint)"
 
+#: Settings of a transaction of the store's, or of a session if the second is false: how many
+#: milliseconds to wait for locks, and that what is acknowledged survives a crash of the server.
+SETTINGS = """
+SELECT set_config('lock_timeout', '{timeout_ms:d}', {is_local}),
+  CASE current_setting('synchronous_commit') WHEN 'off'
+  THEN set_config('synchronous_commit', 'on', {is_local}) END
+"""
+
 _FLOOR = "(SELECT value FROM {schema}metadata WHERE key = 'logical_time_floor')"
 _BITS = "2147483648"
 
@@ -93,14 +101,14 @@ DELETE FROM {schema}mutation_receipts WHERE request_id IN (
 )
 """
 
-#: The largest cursor up to which all events are committed that ever will be. The subquery is
-#: correlated, so that the locks are looked at after the sequence.
+#: The largest cursor up to which all events are committed that ever will be, null on a standby. The
+#: subquery is correlated, so that the locks are looked at after the sequence.
 HORIZON = f"""
-SELECT coalesce((
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN coalesce((
   SELECT min(s.last - (s.last % {_BITS} - l.objid::bigint + {_BITS}) % {_BITS})
   FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.classid = s.id AND l.objsubid = 2
   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-), s.last)
+), s.last) END
 FROM ({_SEQUENCE} OFFSET 0) AS s
 """
 

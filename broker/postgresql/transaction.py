@@ -8,14 +8,14 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import text
 
-from broker.errors import Refusal
+from broker.errors import ConfigurationError, Refusal
 from broker.postgresql.sql import HORIZON
 from broker.statements import Row, Statement, Violation
 from broker.transaction import Savepoint, Transaction, parse_floor, put_floor
 
 T = TypeVar("T")
 
-_MOST_TRIES = 5
+_MOST_TRIES = 3
 
 LINEAGE_MARK = "\x01"  # no text holds NUL here
 
@@ -64,8 +64,17 @@ class PostgresTransaction(Transaction):
         return tuple(map(int, found.split(","))) if found else ()
 
     def horizon(self) -> int:
-        """As of `Transaction`. What is read up to it has to be read by a later statement."""
-        return cast(int, cast(Row, self.channel.one(_HORIZON))[0])
+        """As of `Transaction`. What is read up to it has to be read by a later statement.
+
+        Raises ConfigurationError on a standby, which knows nothing of the transactions under way.
+        """
+        found = cast(Row, self.channel.one(_HORIZON))[0]
+        if found is None:
+            raise ConfigurationError(
+                "this server is a standby, which does not know what is under way on its primary:"
+                " read the journal and the read model there"
+            )
+        return cast(int, found)
 
     @property
     def lineage_mark(self) -> str:

@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from broker.errors import ConfigurationError, DatabaseUnavailable, SchemaError
 from broker.postgresql.engine import (
-    lock_timeout,
     make_engine,
+    set_up,
     sqlstate,
     translate,
     translate_commit,
@@ -78,7 +78,7 @@ def _begun(url: URL, *, writes: bool, busy_timeout_ms: int) -> Iterator[Connecti
     try:
         with engine.connect().execution_options(isolation_level=level) as connection:
             begun = connection.begin()
-            connection.exec_driver_sql(lock_timeout(busy_timeout_ms))
+            connection.exec_driver_sql(set_up(busy_timeout_ms))
             if writes:  # a migration takes as long as it takes
                 connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             yield connection
