@@ -249,18 +249,20 @@ def losing(place: PostgresPlace) -> Iterator[tuple[LosingProxy, PostgresPlace]]:
 class TransactionPooler:
     """Hands each transaction to the next of its server connections, and resets none of them."""
 
-    place: PostgresPlace
-    backends: list[Peer] = field(default_factory=list)
-    pids: list[int] = field(default_factory=list)
+    connections: list[psycopg.Connection[Any]]
+    backends: list[Peer]
+    pids: list[int]
     served: list[int] = field(default_factory=list)
     _free: list[int] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
-    _welcome: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._free.extend(range(len(self.backends)))
 
     def _serve(self, client: Peer) -> None:
         with suppress(Lost):
             client.startup()
-            client.send(self._welcome)
+            client.send(_welcome(self.connections[0]))
             while True:
                 first = client.receive()
                 with self._backend() as server:
@@ -307,15 +309,15 @@ def pooling(
     place: PostgresPlace, size: int = 2
 ) -> Iterator[tuple[TransactionPooler, PostgresPlace]]:
     """A pooler in transaction mode to a place, and the place by way of it."""
-    pooler = TransactionPooler(place)
     connections = [_connect(place) for _ in range(size)]
-    pooler._welcome = _welcome(connections[0])
-    pooler.backends = [_socket_of(each) for each in connections]
-    pooler.pids = [each.info.backend_pid for each in connections]
-    pooler._free = list(range(size))
+    backends = [_socket_of(each) for each in connections]
+    pids = [each.info.backend_pid for each in connections]
+    pooler = TransactionPooler(connections, backends, pids)
     try:
         with _listening(pooler._serve) as folder:
             yield pooler, _through(place, folder)
     finally:
         for each in connections:
             each.close()
+        for backend in backends:
+            backend.close()
