@@ -26,7 +26,11 @@ def in_words_of_postgresql(script: str) -> str:
     words = _TRIGGER.sub(_trigger, script)
     words = re.sub(r"PRAGMA user_version = \d+;?", "", words)
     words = words.replace(") STRICT", ")").replace("INTEGER", "BIGINT")
-    words = re.sub(r"(_id TEXT)\b", r'\1 COLLATE "C"', words)
+    words = re.sub(r"(_id TEXT|\bkey TEXT)\b", r'\1 COLLATE "C"', words)
+    words = words.replace(
+        "CREATE TABLE outbox",
+        "CREATE UNIQUE INDEX events_rowid_uq ON events(rowid); CREATE TABLE outbox",
+    )
     words = words.replace(
         "FOREIGN KEY (message_id) REFERENCES inbox(message_id) DEFERRABLE INITIALLY DEFERRED,"
         " FOREIGN KEY (stream_id)",
