@@ -124,7 +124,9 @@ def _judge(
     count = len(commit.events)
     row = cast(
         Row,
-        transaction.channel.one(_LOOK, commit.message_id, commit.actor_id, commit.stream_id, count),
+        transaction.channel.one(
+            _LOOK, commit.message_id, commit.actor_id, commit.stream_id, count, transaction.mark
+        ),
     )
     floor, server, found, request_hash, result_json, revision, owner = row[:7]
     if request_hash is not None:
@@ -266,6 +268,7 @@ _LOOK = Statement(
     "actor_id",
     "stream_id",
     "count",
+    "mark",
     on_postgresql=LOOK_FOR_COMMIT,
 )
 

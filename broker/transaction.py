@@ -112,6 +112,11 @@ class Transaction:
             )
         return tuple(range(last + 1, last + count + 1))
 
+    @property
+    def mark(self) -> int | None:
+        """What a look for a commit has to know of the earlier ones of this transaction."""
+        return None
+
     def horizon(self) -> int:
         """The largest cursor up to which no event is missing, and none will come."""
         return MAX_SAFE_INTEGER

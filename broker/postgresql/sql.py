@@ -15,7 +15,8 @@ names the last number drawn until then: all of its own will be larger. A reader 
 number drawn, then looks at the locks, and reads up to the smallest that is named: whatever is not
 committed by then has a larger cursor. Nobody waits for anybody; a reader lags behind the oldest
 transaction that has appended and is still open. The lock's first key is the sequence's OID, so that
-several stores in one database are kept apart, its second the number, in 31 bits.
+several stores in one database are kept apart, its second the number, in 31 bits. A transaction that
+appends many times keeps to its first number, so that it holds one lock.
 """
 
 from __future__ import annotations
@@ -52,13 +53,15 @@ WITH lease AS MATERIALIZED (
   WHERE stream_id = :stream_id AND EXISTS (SELECT FROM lease WHERE lease.stream_id = :stream_id)
   FOR NO KEY UPDATE
 ), mark AS MATERIALIZED (
-  SELECT id, pg_advisory_xact_lock_shared(id::int, (last % {_BITS})::int)
-  FROM ({_SEQUENCE}) AS s, (SELECT count(*) FROM lease) AS l, (SELECT count(*) FROM stream) AS t
+  SELECT id, number, pg_advisory_xact_lock_shared(id::int, number) FROM (
+    SELECT id, coalesce(CAST(:mark AS int), (last % {_BITS})::int) AS number
+    FROM ({_SEQUENCE}) AS s, (SELECT count(*) FROM lease) AS l, (SELECT count(*) FROM stream) AS t
+  ) AS numbered
 ), drawn AS MATERIALIZED (
-  SELECT string_agg(nextval(mark.id::regclass)::text, ',') AS cursors
+  SELECT max(number) || ':' || string_agg(nextval(mark.id::regclass)::text, ',') AS found
   FROM mark, generate_series(1, CAST(:count AS int))
 )
-SELECT {_FLOOR}, {SERVER_TIME}, drawn.cursors, inbox.request_hash, inbox.result_json,
+SELECT {_FLOOR}, {SERVER_TIME}, drawn.found, inbox.request_hash, inbox.result_json,
   stream.revision, stream.workspace_id, lease.stream_id, lease.epoch, lease.nonce, lease.expires_at
 FROM drawn LEFT JOIN lease ON true LEFT JOIN stream ON true
 LEFT JOIN {{schema}}inbox AS inbox ON inbox.message_id = :message_id

@@ -27,11 +27,12 @@ class PostgresTransaction(Transaction):
     the transaction calls at the end of each operation.
     """
 
-    __slots__ = ("_floor",)
+    __slots__ = ("_floor", "_mark")
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._floor: tuple[int, bool] | None = None
+        self._mark: int | None = None
 
     def settled(self, work: Callable[[], T]) -> T:
         """As of `Transaction`. What may have been the state of before is looked at again:
@@ -61,7 +62,16 @@ class PostgresTransaction(Transaction):
 
     def cursors(self, found: Any, _count: int, _before: int) -> tuple[int, ...]:
         """The cursors that were drawn by the look; they need not be one after another."""
-        return tuple(map(int, found.split(","))) if found else ()
+        if found is None:
+            return ()
+        mark, _, drawn = found.partition(":")
+        self._mark = int(mark)
+        return tuple(map(int, drawn.split(",")))
+
+    @property
+    def mark(self) -> int | None:
+        """The number that this transaction's advisory lock names, once it has drawn cursors."""
+        return self._mark
 
     def horizon(self) -> int:
         """As of `Transaction`. What is read up to it has to be read by a later statement.

@@ -16,7 +16,7 @@ from broker.errors import RevisionConflict
 from broker.messages import Lease
 from broker.postgresql.transaction import PostgresTransaction
 from tests.places import Place, rows
-from tests.postgresql.support import open_unit
+from tests.postgresql.support import locks_held, open_unit
 from tests.support import (
     ManualClock,
     acquire,
@@ -145,6 +145,33 @@ def test_a_session_sees_its_own_events_in_the_journal_once_they_are_committed(
         assert [each.event_id for each in unit.read_events({"streamId": "a"})] == ["own"]
         session.commit()
         assert [each.event_id for each in unit.read_journal({})] == ["own"]
+
+
+@pytest.mark.usefixtures("leases")
+def test_a_transaction_that_appends_many_times_holds_one_lock(store: Broker) -> None:
+    with open_unit(store) as (session, unit):
+        for number in range(20):
+            append(unit, "a", f"a-{number}", revision=number)
+            append(store, "b", f"b-{number}", revision=number)
+        assert locks_held(store.engine) == 1
+        assert journal(store) == []
+        session.commit()
+
+    assert len(journal(store)) == 40
+
+
+@pytest.mark.usefixtures("leases")
+def test_a_mark_that_went_with_its_savepoint_is_made_again(store: Broker) -> None:
+    with open_unit(store) as (session, unit):
+        nested = session.begin_nested()
+        append(unit, "a", "lost")
+        nested.rollback()
+        append(unit, "b", "open")
+        append(store, "c", "behind")
+        assert journal(store) == []
+        session.commit()
+
+    assert journal(store) == ["open", "behind"]
 
 
 @pytest.mark.usefixtures("leases")
