@@ -23,14 +23,16 @@ def pause(done, total):
 
 print("starting", flush=True)
 progress = pause if sys.argv[2] == "slow" else None
-reports = schema.upgrade(sys.argv[1], progress=progress)
+namespace = sys.argv[3] if len(sys.argv) > 3 else None
+reports = schema.upgrade(sys.argv[1], schema=namespace, progress=progress)
 print(json.dumps([report.revision for report in reports]), flush=True)
 """
 
 
-def start(path: Path, pace: str = "fast") -> subprocess.Popen[str]:
+def start(target: Path | str, pace: str = "fast", *namespace: str) -> subprocess.Popen[str]:
+    database = target if isinstance(target, str) else url(target)
     process = subprocess.Popen(
-        [sys.executable, "-c", PROCESS, url(path), pace],
+        [sys.executable, "-c", PROCESS, database, pace, *namespace],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
