@@ -120,5 +120,5 @@ def test_a_database_is_dropped_with_whoever_is_connected(postgres_url: str) -> N
     connection.close()
     administration = create_engine(postgres_url, poolclass=NullPool)
     with administration.connect() as connection:
-        left = "SELECT count(*) FROM pg_database WHERE datname LIKE 'broker_benchmark%'"
-        assert connection.scalar(text(left)) == 0
+        named = text("SELECT count(*) FROM pg_database WHERE datname = :name")
+        assert connection.scalar(named, {"name": make_url(url).database}) == 0
