@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.postgresql.engine import driver_error
@@ -90,9 +90,15 @@ class PipelineChannel(Channel):
         self.settle()
         self._wire.leave()
         sql, _ = statement.compiled[self.style]
-        with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
-            for row in rows:
-                copy.write_row(row)
+        try:
+            with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except Exception as error:
+            with suppress(Exception):  # it may be lost
+                self._wire.enter()
+            raise_violation(error)
+            raise
         self._wire.enter()
 
     def control(self, sql: str) -> None:

@@ -29,7 +29,7 @@ from broker.postgresql.engine import (
 )
 from broker.postgresql.transaction import PostgresTransaction
 from broker.statements import Violation
-from broker.transaction import Read, Write
+from broker.transaction import Read, Spoilt, Write
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class PostgresConnections:
         while True:
             try:
                 return self._try(write, has_savepoints=has_savepoints)
-            except Violation as error:
+            except (Violation, Spoilt) as error:
                 if has_savepoints:
                     _raise_ours(error)
                 has_savepoints = True

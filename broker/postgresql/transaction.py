@@ -11,7 +11,7 @@ from sqlalchemy import text
 from broker.errors import ConfigurationError, Refusal
 from broker.postgresql.sql import HORIZON
 from broker.statements import Row, Statement, Violation
-from broker.transaction import Savepoint, Transaction, parse_floor, put_floor
+from broker.transaction import Savepoint, Spoilt, Transaction, parse_floor, put_floor
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class PostgresTransaction(Transaction):
           rows as they are now, and the rest as it was before; now that the locks are held, another
           look shows everything.
         - A violation: somebody has stored the same id meanwhile. Without savepoints the transaction
-          is over then, and whoever made it begins another.
+          is over then: it raises Spoilt, and whoever made it begins another.
         """
         is_refused = False
         for _ in range(_MOST_TRIES - 1):
@@ -51,9 +51,9 @@ class PostgresTransaction(Transaction):
                 if is_refused:
                     raise
                 is_refused = True
-            except Violation:
+            except Violation as error:
                 if not self.has_savepoints:
-                    raise
+                    raise Spoilt from error
         return work()
 
     def savepoint(self) -> AbstractContextManager[None]:
