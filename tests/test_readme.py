@@ -12,6 +12,7 @@ import pytest
 
 import broker
 from broker import errors
+from tests.places import Place, url_of
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 PYTHON_EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -21,23 +22,23 @@ COMMANDS = [example for example in SHELL_EXAMPLES if "uv run" not in example]
 SAID = (["mail {'to': 'ann'}", "'stale_lease'"], ["True", "started"], ["['placed']"])
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a newcomer would, in a folder of its own."""
     tools = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"} | variables
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
 
 
-def test_there_is_an_example_for_each_of_the_four_doors() -> None:
-    assert len(PYTHON_EXAMPLES) == 3
+def test_there_is_an_example_for_each_door() -> None:
+    assert len(PYTHON_EXAMPLES) == 4
     assert len(COMMANDS) == 2
 
 
 @pytest.mark.parametrize(
     ("example", "said"),
-    list(zip(PYTHON_EXAMPLES, SAID, strict=True)),
+    list(zip(PYTHON_EXAMPLES[:3], SAID, strict=True)),
 )
 def test_a_python_example_runs_and_has_at_most_thirty_lines(
     example: str, said: list[str], tmp_path: Path
@@ -47,6 +48,16 @@ def test_a_python_example_runs_and_has_at_most_thirty_lines(
     assert finished.returncode == 0, finished.stderr
     assert all(text in finished.stdout for text in said)
     assert len(example.splitlines()) <= 30
+
+
+def test_the_example_for_more_than_one_machine_is_for_either_backend(
+    place: Place, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-W", "error", "-c", PYTHON_EXAMPLES[3]]
+    finished = run(command, tmp_path, BROKER_DATABASE_URL=url_of(place))
+
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == "1 0\n"
 
 
 def test_the_commands_do_what_they_are_said_to(tmp_path: Path) -> None:
