@@ -14,6 +14,8 @@ from sqlalchemy import QueuePool
 
 from broker import AsyncBroker
 from broker.messages import Lease
+from broker.postgresql.async_writes import ThreadedWrites
+from broker.sqlite.async_writes import QueuedWrites
 from broker.sqlite.pending import Pending
 from tests import support
 from tests.places import Place, url_of
@@ -96,14 +98,20 @@ class Gate:
 
 
 async def entered(store: AsyncBroker) -> None:
-    """Wait until what was asked for so far is in the queue, while somebody else leads."""
-    await asyncio.wrap_future(writes_of(store)._thread.submit(int))
+    """Wait until what was asked for so far is in the queue, while somebody else leads.
+
+    On PostgreSQL there is no queue.
+    """
+    if isinstance(store._writes, QueuedWrites):
+        await asyncio.wrap_future(store._writes._thread.submit(int))
 
 
 def is_idle(store: AsyncBroker) -> bool:
     """Whether nothing waits, leads, or keeps a connection but the writer its own."""
-    queue, writes = connections_of(store._broker).writes, writes_of(store)
     pool = cast(QueuePool, store.engine.pool)
+    if isinstance(store._writes, ThreadedWrites):
+        return store._writes._waiting == 0 and pool.checkedout() == 0
+    queue, writes = connections_of(store._broker).writes, writes_of(store)
     with queue._state, writes._state:
         nobody_waits = not queue._waiting and not queue._is_led and not writes._asked
         return nobody_waits and not writes._is_serving and pool.checkedout() <= 1

@@ -61,9 +61,9 @@ class Client:
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """Run a statement with `?` for its parameters; the cursor with the rows that it gives."""
-        return self.connection.execute(
-            sql.replace("?", self.mark) if parameters else sql, parameters
-        )
+        if not parameters:  # and so no placeholders, whatever characters there are
+            return self.connection.execute(sql)
+        return self.connection.execute(sql.replace("?", self.mark), parameters)
 
 
 @contextmanager

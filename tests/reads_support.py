@@ -39,7 +39,7 @@ def store_raw_event(
         other.execute(
             "INSERT INTO events (event_id, message_id, stream_id, revision, event_type,"
             " payload_json, producer_epoch, occurred_at)"
-            " VALUES (?, 'message', ?, ?, 'note', CAST(? AS TEXT), 1, 1)",
+            " VALUES (?, (SELECT min(message_id) FROM inbox), ?, ?, 'note', CAST(? AS TEXT), 1, 1)",
             (event_id, stream, revision, payload),
         )
         other.execute("UPDATE streams SET revision = ? WHERE stream_id = ?", (revision, stream))

@@ -480,7 +480,7 @@ def test_it_belongs_to_its_loop_and_says_so_in_another(path: Path, clock: Manual
     assert open_files(path) == []
 
 
-def test_a_store_that_a_fork_has_spoilt_is_refused_here_too(store: Broker) -> None:
+def test_a_store_that_a_fork_has_spoilt_is_refused_here_too(path: Path, store: Broker) -> None:
     async def work() -> None:
         awaited = AsyncBroker(store)
         for call in (acquiring(awaited), awaited.table_names()):

@@ -160,9 +160,9 @@ def test_a_store_whose_clock_is_behind_never_lowers_the_floor_of_another(
 
 
 def test_a_unit_of_work_reads_the_time_once_and_goes_on_from_a_floor_that_has_overtaken_it(
-    store: Broker, place: Place, clock: ManualClock
+    store: Broker, path: Path, clock: ManualClock
 ) -> None:
-    engine = create_engine(url_of(place))  # which begins a transaction no sooner than it writes
+    engine = create_engine(url_of(path))  # which begins a transaction no sooner than it writes
     with Session(engine) as session:
         work = store.unit_of_work(session)
         clock.advance(100)
@@ -171,12 +171,12 @@ def test_a_unit_of_work_reads_the_time_once_and_goes_on_from_a_floor_that_has_ov
         assert acquire(work, "a", "s").acquired_at == 10_100
         session.commit()
         work.read_model_sources({"workspaceId": "ws"})
-        with client(place) as other:
+        with client(path) as other:
             other.execute("UPDATE metadata SET value = '50000' WHERE key = 'logical_time_floor'")
         assert acquire(work, "b", "t").acquired_at == 50_000
         session.commit()
     engine.dispose()
-    assert floor(place) == "50000"
+    assert floor(path) == "50000"
 
 
 def test_a_lease_expires_in_time_after_the_clock_was_set_ahead_and_back(

@@ -78,13 +78,13 @@ def test_an_interrupt_while_a_fork_is_waited_for_leaves_the_store_going_on(
 
 
 def test_a_child_of_a_fork_in_the_middle_of_a_read_is_told_to_open_anew(
-    place: Place, clock: ManualClock
+    path: Path, clock: ManualClock
 ) -> None:
     def child() -> None:
         with pytest.raises(ConfigurationError, match="forked while the store was in use"):
             acquire(store)
 
-    with open_store(place, clock, busy_timeout_ms=20) as store:
+    with open_store(path, clock, busy_timeout_ms=20) as store:
         assert store._read(lambda: lambda _transaction: in_child(child)) == 0
         assert acquire(store).epoch == 1
 

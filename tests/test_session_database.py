@@ -153,7 +153,9 @@ def test_checks_are_made_once_a_connection(configured: Engine, path: Path, unit_
 # ----------------------------------------------------------------------------------------- clocks
 
 
-def test_units_without_a_clock_of_their_own_share_one_for_the_engine(engine: Engine) -> None:
+def test_units_without_a_clock_of_their_own_share_one_for_the_engine(
+    path: Path, engine: Engine
+) -> None:
     with Session(engine) as session:
         first = acquire(UnitOfWork(session))
         second = acquire(UnitOfWork(session), "second", "second")
@@ -163,7 +165,7 @@ def test_units_without_a_clock_of_their_own_share_one_for_the_engine(engine: Eng
 
 @pytest.mark.parametrize("clocks", [["wall_clock", "monotonic_clock"], ["wall_clock"], []])
 def test_units_whose_options_differ_in_something_else_than_clocks_share_one_time(
-    configured: Engine, clock: ManualClock, clocks: list[str]
+    path: Path, configured: Engine, clock: ManualClock, clocks: list[str]
 ) -> None:
     every = clock.options()
     one = Options(**{name: getattr(every, name) for name in clocks})
@@ -177,7 +179,7 @@ def test_units_whose_options_differ_in_something_else_than_clocks_share_one_time
 
 
 def test_a_unit_of_the_store_and_one_with_its_options_share_one_time(
-    store: Broker, clock: ManualClock
+    path: Path, store: Broker, clock: ManualClock
 ) -> None:
     with Session(store.engine) as session:
         first = acquire(store.unit_of_work(session))

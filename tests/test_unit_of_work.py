@@ -220,8 +220,8 @@ def test_what_sqlite_rolls_back_by_itself_cannot_be_committed_by_halves(
 # ---------------------------------------------------------------------------------------------- time
 
 
-def test_time_is_read_once_a_transaction_whoever_asks(
-    engine: Engine, database: Place, unit_on: UnitOn, clock: ManualClock
+def test_time_is_read_once_a_transaction_of_sqlites_whoever_asks(
+    engine: Engine, path: Path, unit_on: UnitOn, clock: ManualClock
 ) -> None:
     with Session(engine) as session:
         first = acquire(unit_on(session))
@@ -231,7 +231,7 @@ def test_time_is_read_once_a_transaction_whoever_asks(
         third = acquire(unit_on(session), "third", "third")
         session.commit()
     assert [each.acquired_at for each in (first, second, third)] == [1_000, 1_000, 1_500]
-    assert floor(database) == "1500"
+    assert floor(path) == "1500"
 
 
 def test_time_after_a_rollback_is_read_anew(

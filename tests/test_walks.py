@@ -17,7 +17,6 @@ from broker import Broker, walks
 from broker.errors import CorruptRow
 from broker.messages import JournalEvent, StoredEvent
 from broker.reads import _JOURNAL, _STREAM_PAGE
-from broker.sqlite.channel import SQLiteChannel
 from broker.statements import Statement
 from tests.places import Place, PostgresPlace, rows
 from tests.reads_support import frame, ids, store_raw_event, write
@@ -59,17 +58,16 @@ def write_frames(store: Broker, *numbers: int, payload: Any = 1, stream: str = "
 
 
 @pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Grows by a BEGIN with every page that a `Broker` reads."""
-    begun: list[str] = []
-    control = SQLiteChannel.control
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Grows with every page that a `Broker` reads."""
+    begun: list[object] = []
+    read = Broker._read
 
-    def note(channel: SQLiteChannel, sql: str) -> None:
-        if sql == "BEGIN":
-            begun.append(sql)
-        control(channel, sql)
+    def note(store: Broker, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        begun.append(make)
+        return read(store, make, *args, **kwargs)
 
-    monkeypatch.setattr(SQLiteChannel, "control", note)
+    monkeypatch.setattr(Broker, "_read", note)
     return begun
 
 
@@ -105,7 +103,7 @@ def test_a_walk_of_nothing_ends_at_once(store: Broker, start: Start) -> None:
 
 @every_walk
 def test_all_events_come_in_order_a_page_at_a_time(
-    store: Broker, pages: list[str], start: Start
+    store: Broker, pages: list[object], start: Start
 ) -> None:
     write_frames(store, *range(300))
     pages.clear()
@@ -143,7 +141,7 @@ def test_a_page_of_the_journal_comes_after_its_cursor(store: Broker) -> None:
     assert store.read_journal({"afterCursor": 3}) == []
 
 
-def test_the_limit_of_the_request_is_that_of_a_page(store: Broker, pages: list[str]) -> None:
+def test_the_limit_of_the_request_is_that_of_a_page(store: Broker, pages: list[object]) -> None:
     write_frames(store, *range(5))
     pages.clear()
     assert len(list(store.walk_journal({"limit": 2}))) == 5
@@ -153,7 +151,7 @@ def test_the_limit_of_the_request_is_that_of_a_page(store: Broker, pages: list[s
 
 @every_walk
 def test_a_page_keeps_its_budget_and_what_is_too_large_comes_alone(
-    place: Place, clock: ManualClock, store: Broker, pages: list[str], start: Start
+    place: Place, clock: ManualClock, store: Broker, pages: list[object], start: Start
 ) -> None:
     write_frames(store, 1, 2)
     write_frames(store, 3, payload="x" * 5_000)
@@ -285,7 +283,7 @@ def walk_to_a_poisoned_row(store: Broker, place: Place, start: Start, payload: s
 # --- The driver for those who await -----------------------------------------------------------
 
 
-def test_an_awaiting_caller_walks_the_same_pages(store: Broker, pages: list[str]) -> None:
+def test_an_awaiting_caller_walks_the_same_pages(store: Broker, pages: list[object]) -> None:
     write_frames(store, *range(130))
 
     async def read(make: Callable[..., Any], *args: Any) -> Any:

@@ -105,6 +105,7 @@ def test_b59_through_run_sync_a_refusal_leaves_the_transaction_usable(
     assert rows(place, "SELECT message_id FROM inbox") == [("message",)]
 
 
+@pytest.mark.filterwarnings("ignore:coroutine 'AsyncConnection.connect' was never awaited")
 def test_b59_a_sync_session_on_an_async_engine_is_named_as_the_misuse(
     store: Broker, place: Place
 ) -> None:

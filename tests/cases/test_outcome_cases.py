@@ -21,10 +21,11 @@ from broker.errors import (
     DatabaseBusy,
     OutcomeUnknown,
 )
+from broker.postgresql.channel import PipelineChannel
 from broker.sqlite.channel import SQLiteChannel
 from tests import support
 from tests.cases.conftest import HOOKED, make_hooked
-from tests.places import Place, contents, rows, url_of
+from tests.places import Place, PostgresPlace, contents, rows, url_of
 from tests.support import (
     TTL_MS,
     ManualClock,
@@ -39,8 +40,9 @@ from tests.support import (
 # --------------------------------------------------------------------------------------------- B39
 
 
-def kill_at_statement(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def kill_at_statement(number: int, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process die before statement `number` of those that come."""
+    channel = PipelineChannel if isinstance(place, PostgresPlace) else SQLiteChannel
     count = [0]
 
     def dying(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,7 +55,7 @@ def kill_at_statement(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return run
 
     for name in ("one", "all", "run", "put", "put_each", "control"):
-        monkeypatch.setattr(SQLiteChannel, name, dying(getattr(SQLiteChannel, name)))
+        monkeypatch.setattr(channel, name, dying(getattr(channel, name)))
 
 
 def die_committing(place: Place, request: dict[str, Any], at: int) -> bool:
@@ -64,7 +66,7 @@ def die_committing(place: Place, request: dict[str, Any], at: int) -> bool:
         try:
             with pytest.MonkeyPatch.context() as patch:
                 store = Broker.open(url_of(place), options=ManualClock().options())
-                kill_at_statement(at, patch)
+                kill_at_statement(at, place, patch)
                 store.commit(request)
                 code = 0
         finally:
@@ -75,9 +77,9 @@ def die_committing(place: Place, request: dict[str, Any], at: int) -> bool:
 
 
 def test_b39_wherever_a_commit_is_killed_its_key_is_free_and_runs_exactly_once(
-    path: Path, clock: ManualClock
+    place: Place, clock: ManualClock
 ) -> None:
-    with open_store(path, clock) as store:
+    with open_store(place, clock) as store:
         lease = acquire(store)
     request = commit_request(
         lease,
@@ -85,17 +87,19 @@ def test_b39_wherever_a_commit_is_killed_its_key_is_free_and_runs_exactly_once(
         outbox=[outbox_message("outgoing", eventId="one")],
         projections=[{"projectionId": "p", "value": 1}],
     )
-    before, at = contents(path), 1
-    while die_committing(path, request, at):
-        assert contents(path) == before, f"before statement {at}"
+    before, at = contents(place), 1
+    while die_committing(place, request, at):
+        assert contents(place) == before, f"before statement {at}"
         at += 1
     assert at > 8  # BEGIN, look, five tables, COMMIT
 
-    with open_store(path, clock) as store:
-        assert store.commit(request).recovered
-        assert store.commit(request).event_cursors == (1, 2)
-    assert rows(path, "SELECT event_id FROM events ORDER BY rowid") == [("one",), ("two",)]
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    with open_store(place, clock) as store:
+        first, second = store.commit(request), store.commit(request)
+        assert first.recovered
+        assert first.event_cursors == second.event_cursors
+    assert rows(place, "SELECT event_id FROM events ORDER BY rowid") == [("one",), ("two",)]
+    if isinstance(place, Path):
+        assert rows(place, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_b39_after_a_kill_the_next_try_does_the_work(place: Place, clock: ManualClock) -> None:
@@ -110,13 +114,14 @@ def test_b39_after_a_kill_the_next_try_does_the_work(place: Place, clock: Manual
 
 
 # --------------------------------------------------------------------------------------------- B42
+# What becomes of connections that are lost on the way to a server: tests/postgresql/test_failures.py
 
 LOST = ConnectionResetError("lost on the way")
 
 
 @pytest.mark.parametrize("takes_effect", [True, False])
 def test_b42_a_commit_lost_on_the_way_has_an_unknown_outcome_and_its_retry_settles_it(
-    store: Broker, place: Place, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
 ) -> None:
     lease = acquire(store)
     request = commit_request(lease)
@@ -125,15 +130,15 @@ def test_b42_a_commit_lost_on_the_way_has_an_unknown_outcome_and_its_retry_settl
     with pytest.raises(OutcomeUnknown, match="same messageId or requestId"):
         store.commit(request)
 
-    assert not is_write_locked(place)
-    assert rows(place, "SELECT count(*) FROM inbox") == [(int(takes_effect),)]
+    assert not is_write_locked(path)
+    assert rows(path, "SELECT count(*) FROM inbox") == [(int(takes_effect),)]
     assert store.commit(request).recovered == takes_effect
-    assert rows(place, "SELECT revision FROM events") == [(1,)]
+    assert rows(path, "SELECT revision FROM events") == [(1,)]
 
 
 @pytest.mark.parametrize("takes_effect", [True, False])
 def test_b42_a_lease_mutation_lost_on_the_way_is_settled_by_its_request_id(
-    store: Broker, place: Place, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
 ) -> None:
     request = {"actorId": "actor", "holderId": "holder", "ttlMs": TTL_MS}
     break_commit(monkeypatch, LOST, takes_effect=takes_effect)
@@ -141,11 +146,11 @@ def test_b42_a_lease_mutation_lost_on_the_way_is_settled_by_its_request_id(
         store.acquire_lease(request, request_id="receipt")
     lease = store.acquire_lease(request, request_id="receipt")
     assert lease.nonce == ("nonce-1" if takes_effect else "nonce-2")
-    assert rows(place, "SELECT nonce FROM actor_leases") == [(lease.nonce,)]
+    assert rows(path, "SELECT nonce FROM actor_leases") == [(lease.nonce,)]
 
 
 def test_b42_what_has_no_key_is_not_run_again(
-    place: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[str] = []
 
@@ -153,7 +158,7 @@ def test_b42_what_has_no_key_is_not_run_again(
         drawn.append("nonce")
         return "nonce"
 
-    with open_store(place, clock, nonce=nonce) as store:
+    with open_store(path, clock, nonce=nonce) as store:
         break_commit(monkeypatch, LOST, takes_effect=False)
         with pytest.raises(OutcomeUnknown):
             acquire(store)
@@ -162,14 +167,14 @@ def test_b42_what_has_no_key_is_not_run_again(
 
 @pytest.mark.parametrize("takes_effect", [True, False])
 def test_b42_a_refusal_whose_clock_cannot_be_kept_leaves_no_lock(
-    store: Broker, place: Place, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, takes_effect: bool
 ) -> None:
     acquire(store)
     break_commit(monkeypatch, LOST, takes_effect=takes_effect)
     with pytest.raises(OutcomeUnknown):
         acquire(store, "second")
-    assert not is_write_locked(place)
-    assert rows(place, "SELECT actor_id FROM actor_leases") == [("actor",)]
+    assert not is_write_locked(path)
+    assert rows(path, "SELECT actor_id FROM actor_leases") == [("actor",)]
 
 
 def test_b42_a_commit_that_sqlite_turned_down_has_a_known_outcome(
@@ -205,12 +210,12 @@ def between_the_statements(
 
 
 def test_b51_the_statements_of_a_read_see_one_snapshot(
-    store: Broker, place: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    store: Broker, path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = acquire(store)
     store.commit(commit_request(lease))
     late = commit_request(lease, "late", expectedRevision=1)
-    with open_store(place, clock) as other:
+    with open_store(path, clock) as other:
         answers = between_the_statements(monkeypatch, lambda: other.commit(late))
         found = store.read_authorized_events(
             {
@@ -225,12 +230,12 @@ def test_b51_the_statements_of_a_read_see_one_snapshot(
 
 @pytest.mark.parametrize("kind", ["default", *HOOKED])
 def test_b51_the_statements_of_a_units_read_see_one_snapshot_on_any_engine(
-    store: Broker, place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
+    store: Broker, path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     lease = acquire(store)
     store.commit(commit_request(lease))
     late = commit_request(lease, "late", expectedRevision=1)
-    engine = create_engine(url_of(place)) if kind == "default" else make_hooked(kind, place)
+    engine = create_engine(url_of(path)) if kind == "default" else make_hooked(kind, path)
     with Session(engine) as session:
         answers = between_the_statements(monkeypatch, lambda: store.commit(late))
         found = store.unit_of_work(session).read_authorized_events(
