@@ -28,7 +28,9 @@ _UNITS: dict[Unit, str] = {"us": "µs", "ms": "ms", "per_s": "/s", "mib": "MiB"}
 
 @app.command()
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds; under 45 s.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer rounds; under 45 s, on PostgreSQL a minute.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
     postgresql: Annotated[
         bool, typer.Option("--postgresql", help="Measure the store on PostgreSQL only.")
