@@ -170,7 +170,7 @@ def test_a_page_keeps_its_budget_and_what_is_too_large_comes_alone(
             _STREAM_PAGE,
             "SEARCH events USING INDEX sqlite_autoindex_events_2 (stream_id=? AND revision>?)",
         ),
-        (_JOURNAL, "SEARCH events USING INTEGER PRIMARY KEY (rowid>?)"),
+        (_JOURNAL, "SEARCH events USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
     ],
 )
 def test_a_page_is_found_without_a_scan(

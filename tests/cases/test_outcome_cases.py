@@ -91,7 +91,8 @@ def test_b39_wherever_a_commit_is_killed_its_key_is_free_and_runs_exactly_once(
     while die_committing(place, request, at):
         assert contents(place) == before, f"before statement {at}"
         at += 1
-    assert at > 8  # BEGIN, look, five tables, COMMIT
+    # BEGIN, look, five tables, COMMIT; on PostgreSQL what is put goes with what is asked for.
+    assert at > (8 if isinstance(place, Path) else 5)
 
     with open_store(place, clock) as store:
         first, second = store.commit(request), store.commit(request)
@@ -106,7 +107,7 @@ def test_b39_after_a_kill_the_next_try_does_the_work(place: Place, clock: Manual
     with open_store(place, clock) as store:
         lease = acquire(store)
     request = commit_request(lease)
-    assert die_committing(place, request, 6)
+    assert die_committing(place, request, 4)
     with open_store(place, clock) as store:
         first, second = store.commit(request), store.commit(request)
     assert (first.recovered, second.recovered) == (False, True)
