@@ -66,6 +66,12 @@ _UNAVAILABLE_CLASSES = {
     "XX": "the server found its data damaged, or failed by itself",
 }
 _STALE_PLAN = {"26000", "0A000"}
+_POOLED = "behind a transaction pooler the store needs Options(transaction_pooler=True)"
+_WHAT_TO_DO = {
+    "25P02": "an earlier statement of this transaction has failed: roll it back, run the unit again",
+    "26000": _POOLED,
+    "42P05": _POOLED,
+}
 _NO_SUCH_TABLE = {"42P01", "3F000", "42703", "42883"}
 
 
@@ -225,7 +231,8 @@ def _translate_driver(error: Exception) -> Exception:
             " was the database upgraded (broker upgrade)?",
             sqlstate=state,
         )
-    return DatabaseError(f"the database refused: {said}", sqlstate=state)
+    advice = f" ({_WHAT_TO_DO[state]})" if state in _WHAT_TO_DO else ""
+    return DatabaseError(f"the database refused: {said}{advice}", sqlstate=state)
 
 
 def _one_line(error: BaseException) -> str:

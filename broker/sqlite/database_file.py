@@ -84,7 +84,10 @@ def require_file_connection(connection: Connection) -> None:
 def require_sqlite(backend: str) -> None:
     """Raise ConfigurationError unless the backend is an SQLite that is new enough."""
     if backend != "sqlite":
-        raise ConfigurationError(f"{backend} is not supported by this version: use sqlite:///FILE")
+        raise ConfigurationError(
+            f"{backend} is not supported by this version: use sqlite:///FILE or"
+            " postgresql+psycopg://HOST/NAME"
+        )
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise ConfigurationError(
             f"SQLite {sqlite3.sqlite_version} has no STRICT tables: 3.37 or newer is needed"

@@ -1,0 +1,30 @@
+"""Which server a URL means."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import make_url
+
+from broker.errors import ConfigurationError
+from broker.postgresql.server_url import server_url
+
+
+@pytest.mark.parametrize("name", ["postgresql", "postgresql+psycopg", "postgresql+psycopg_async"])
+def test_names_of_psycopg_mean_the_stores_own_form_of_it(name: str) -> None:
+    url = server_url(make_url(f"{name}://user:secret@host/name?host=/run&options=-c%20a%3Db"))
+    assert url.drivername == "postgresql+psycopg"
+    assert url.render_as_string(hide_password=False).endswith(
+        "://user:secret@host/name?host=%2Frun&options=-c+a%3Db"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["postgresql+asyncpg", "postgresql+psycopg2", "postgresql+pg8000", "postgres", "cockroachdb"],
+)
+def test_other_drivers_are_refused_by_name(name: str) -> None:
+    url = make_url(f"{name}://user:secret@host/name")
+    with pytest.raises(ConfigurationError) as caught:
+        server_url(url)
+    assert str(caught.value).startswith(f"{name} is not supported")
+    assert "secret" not in str(caught.value)
