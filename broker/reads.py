@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from sqlalchemy import Text, and_, bindparam, exists, literal_column, select, text
+from sqlalchemy import BigInteger, Text, and_, bindparam, exists, literal_column, select, text
 
 from broker.errors import InvalidRequest
 from broker.events import (
@@ -338,6 +338,8 @@ _KIND = Spelled(
     on_sqlite="CASE WHEN json_valid(payload_json) THEN json_extract(payload_json, '$.kind') END",
     on_postgresql=f"{SCHEMA}{tables.KIND_OF_PAYLOAD}",
 )
+# SQLite, where the journal ends nowhere, would take a range of two ends for a small one, and sort.
+_CURSOR = Spelled(BigInteger(), on_sqlite="+events.rowid", on_postgresql="events.rowid")
 _is_read_model_event = and_(
     literal_column(READ_MODEL_PREDICATE),
     bindparam("event_type") == _EVENT_TYPE,
@@ -352,7 +354,7 @@ _READ_MODEL = Statement(
         bindparam("workspace_id") == _WORKSPACE,
         Stream.workspace_id == bindparam("workspace_id"),
         Event.cursor > bindparam("after"),
-        Event.cursor <= bindparam("through"),
+        bindparam("through") >= _CURSOR,
     )
     .order_by(Event.cursor)
     .limit(bindparam("most")),

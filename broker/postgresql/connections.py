@@ -220,9 +220,12 @@ def _commit(channel: PipelineChannel) -> None:
 
 def _raise_ours(error: Exception) -> NoReturn:
     ours = translate(error)
-    if ours is error:
-        raise error
-    raise ours from error
+    try:
+        if ours is error:
+            raise error
+        raise ours from error
+    finally:
+        del error, ours  # which their own tracebacks would keep alive
 
 
 def _pause(number: int) -> None:
