@@ -30,7 +30,7 @@ class PostgresPlace:
 Place: TypeAlias = Path | PostgresPlace
 PlaceOn: TypeAlias = Callable[[str], AbstractContextManager[Place]]
 
-BACKENDS = os.environ.get("BROKER_TEST_BACKENDS", "sqlite").split(",")
+BACKENDS = os.environ.get("BROKER_TEST_BACKENDS", "sqlite,postgresql").split(",")
 
 
 def url_of(place: Place) -> str:

@@ -41,6 +41,7 @@ def check_connection(connection: Connection) -> None:
             f"the driver {connection.dialect.driver} is not supported: write"
             " postgresql+psycopg://HOST/NAME"
         )
+    _refuse_autocommit(_driver_of(connection.connection.dbapi_connection))
 
 
 def schema_of(connection: Connection, options: Options) -> str | None:
@@ -117,11 +118,7 @@ class PostgresJoined:
         """Once a transaction: that it is one, and READ COMMITTED."""
         if self.is_checked:
             return
-        if self._driver().autocommit:
-            raise ConfigurationError(
-                "this session's engine commits every statement by itself (AUTOCOMMIT): the store"
-                " needs a transaction"
-            )
+        _refuse_autocommit(self._driver())
         level = self.connection.exec_driver_sql(_SET_UP).scalar_one()
         if level != "read committed":
             raise ConfigurationError(
@@ -132,11 +129,23 @@ class PostgresJoined:
         self.is_checked = True
 
     def _driver(self) -> Any:
-        given = self.transaction.channel.connection
-        return getattr(given, "driver_connection", given)
+        return _driver_of(self.transaction.channel.connection)
 
     def _is_usable(self) -> bool:
         """Whether the server still takes statements in this transaction."""
         from psycopg import pq
 
         return bool(self._driver().pgconn.transaction_status == pq.TransactionStatus.INTRANS)
+
+
+def _driver_of(connection: Any) -> Any:
+    """The driver's own connection, which an async engine wraps."""
+    return getattr(connection, "driver_connection", connection)
+
+
+def _refuse_autocommit(driver: Any) -> None:
+    if driver.autocommit:
+        raise ConfigurationError(
+            "this session's engine commits every statement by itself (AUTOCOMMIT): the store"
+            " needs a transaction"
+        )
