@@ -58,6 +58,9 @@ class Catalogue(Protocol):
     def temporary(self, ddl: str) -> str:
         """The CREATE TABLE for a table that goes with the transaction or connection."""
 
+    def keep_writers_away(self, connection: Connection, version: int) -> None:
+        """Let nobody else write to the tables of a version before the transaction has ended."""
+
     def check_references(self, connection: Connection, tables: Iterable[str]) -> None:
         """Raise SchemaError if rows refer to rows of these tables that are gone."""
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from broker.database_url import SQLITE
 from broker.errors import SchemaError
 from broker.schema import validate
+from broker.schema.backends import catalogue_of
 
 #: How long a migration waits for the lock: another process may be in the middle of a long one.
 LOCK_TIMEOUT_MS = 60_000
@@ -154,6 +155,8 @@ def step(op: Any, revision: str, title: str, *, before: int, after: int) -> Iter
     run: Run = op.get_context().opts["broker_run"]
     current = Step(op.get_bind(), run)
     if before:
+        if not run.reports:
+            catalogue_of(current.connection).keep_writers_away(current.connection, before)
         validate.validate(current.connection, before)
     yield current
     if after:

@@ -12,7 +12,8 @@ from pathlib import Path
 from broker import schema
 from tests.migrations.support import ROOT, contents, looking, url, version_1
 
-# Says what it does, and in the middle of the backfill waits for a line of input.
+# Says what it does, and waits for a line of input: to start together with others, or in the middle
+# of the backfill.
 PROCESS = """
 import json, sys
 from broker import schema
@@ -22,6 +23,9 @@ def pause(done, total):
     sys.stdin.readline()
 
 print("starting", flush=True)
+if sys.argv[2] == "together":
+    import broker.schema.migrate, psycopg
+    sys.stdin.readline()
 progress = pause if sys.argv[2] == "slow" else None
 namespace = sys.argv[3] if len(sys.argv) > 3 else None
 reports = schema.upgrade(sys.argv[1], schema=namespace, progress=progress)
@@ -42,6 +46,15 @@ def start(target: Path | str, pace: str = "fast", *namespace: str) -> subprocess
     assert process.stdout is not None
     assert process.stdout.readline() == "starting\n"
     return process
+
+
+def start_together(database: str, *namespace: str) -> list[subprocess.Popen[str]]:
+    processes = [start(database, "together", *namespace) for _ in range(4)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return processes
 
 
 def reach_the_middle(process: subprocess.Popen[str]) -> None:

@@ -6,10 +6,12 @@ import gc
 import os
 import signal
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 from broker import schema
 from tests.migrations.postgres_support import (
     add_events,
+    connected,
     dump,
     found,
     looking,
@@ -18,7 +20,7 @@ from tests.migrations.postgres_support import (
     version_1,
 )
 from tests.migrations.support import payload
-from tests.migrations.test_races import finish, reach_the_middle, start
+from tests.migrations.test_races import finish, reach_the_middle, start, start_together
 from tests.places import PlaceOn, PostgresPlace
 
 TABLES = ["streams", "events", "actor_leases", "metadata"]
@@ -27,7 +29,7 @@ TABLES = ["streams", "events", "actor_leases", "metadata"]
 def test_b16_of_processes_that_start_together_on_an_empty_database_one_does_the_work(
     empty_server: PostgresPlace,
 ) -> None:
-    processes = [start(empty_server.url) for _ in range(4)]
+    processes = start_together(empty_server.url)
 
     done = sorted(finish(process) for process in processes)
 
@@ -37,7 +39,7 @@ def test_b16_of_processes_that_start_together_on_an_empty_database_one_does_the_
 
 
 def test_b16_processes_that_start_together_make_one_schema(empty_server: PostgresPlace) -> None:
-    processes = [start(empty_server.url, "fast", "store") for _ in range(4)]
+    processes = start_together(empty_server.url, "store")
 
     done = sorted(finish(process) for process in processes)
 
@@ -71,6 +73,26 @@ def test_b15_a_process_killed_in_the_middle_leaves_the_old_version_to_the_next(
 
     assert dump(place, TABLES) == before
     assert finish(start(place.url)) == ["0002", "0003", "0004"]
+
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+def test_a_migration_and_a_writer_that_wait_for_each_other_both_succeed(
+    server: PostgresPlace,
+) -> None:
+    run(server, "INSERT INTO actor_leases VALUES ('a', 's', 'h', 1, 'n', 1, 1, 1)")
+    with connected(server) as writer, ThreadPoolExecutor() as threads:
+        writer.execute("SELECT * FROM streams FOR UPDATE")
+        migration = threads.submit(schema.downgrade, server.url, "0003")
+        while found(server, WAITING) == [(0,)]:
+            assert not migration.done()
+        writer.execute("UPDATE actor_leases SET epoch = 2")  # which the migration has locked
+        writer.commit()
+        reports = migration.result()
+
+    assert [report.revision for report in reports] == ["0004"]
+    assert found(server, "SELECT epoch FROM actor_leases") == [(2,)]
 
 
 def version_1_with(place: PostgresPlace, events: int, size: int) -> PostgresPlace:

@@ -9,8 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from broker.errors import SchemaError
+from broker.postgresql.engine import DEADLOCK_DETECTED, sqlstate
 from broker.schema import versions
 from broker.schema.versions import Column, IndexFacts
 
@@ -18,6 +20,8 @@ VERSION_TABLE_DDL: str = (
     f"CREATE TABLE {versions.VERSION_TABLE} (version_num TEXT NOT NULL PRIMARY KEY)"
 )
 UNUSABLE: str = "is missing, or not an ordinary, logged table"
+
+_LOCKING_ATTEMPTS = 10
 
 _CURSOR = Column("rowid", "BIGINT", not_null=True, key=False)
 
@@ -179,6 +183,30 @@ def texts(connection: Connection, column: str, rest: str, _name: str) -> list[st
 def temporary(ddl: str) -> str:
     """It comes before the real one wherever a name has no schema, and ends with the transaction."""
     return ddl.replace("CREATE TABLE", "CREATE TEMP TABLE") + " ON COMMIT DROP"
+
+
+def keep_writers_away(connection: Connection, version: int) -> None:
+    """Lock all tables before any is changed, so that nothing is waited for in the middle.
+
+    Whoever is in the middle of a transaction finishes it first. If we and they wait for each other,
+    the server ends our wait, or theirs; then all locks are let go of and asked for again.
+    """
+    statement = f"LOCK TABLE {', '.join(sorted(TABLES[version]))} IN EXCLUSIVE MODE"
+    for attempts_left in reversed(range(_LOCKING_ATTEMPTS)):
+        savepoint = connection.begin_nested()
+        try:
+            connection.exec_driver_sql(statement)
+        except DBAPIError as error:
+            if (
+                attempts_left == 0
+                or error.orig is None
+                or sqlstate(error.orig) != DEADLOCK_DETECTED
+            ):
+                raise
+            savepoint.rollback()
+        else:
+            savepoint.commit()
+            return
 
 
 def check_references(_connection: Connection, _tables: Iterable[str]) -> None:
