@@ -83,9 +83,10 @@ def test_a_migration_and_a_writer_that_wait_for_each_other_both_succeed(
 ) -> None:
     run(server, "INSERT INTO actor_leases VALUES ('a', 's', 'h', 1, 'n', 1, 1, 1)")
     with connected(server) as writer, ThreadPoolExecutor() as threads:
+        writer.execute("SET LOCAL deadlock_timeout = '60s'")  # the other is to notice it first
         writer.execute("SELECT * FROM streams FOR UPDATE")
         migration = threads.submit(schema.downgrade, server.url, "0003")
-        while found(server, WAITING) == [(0,)]:
+        while writer.execute(WAITING).fetchone() == (0,):
             assert not migration.done()
         writer.execute("UPDATE actor_leases SET epoch = 2")  # which the migration has locked
         writer.commit()
