@@ -80,12 +80,14 @@ class UnitOfWork(Operations):
         require_fit(connection, self.options)
         clock = self._clock or clock_for(connection, self.options)
         root = self.session.get_transaction()
-        joined: Joined | None = self.session.info.get(_JOINED)
-        if joined is None:
+        known: dict[str | None, Joined] | None = self.session.info.get(_JOINED)
+        if known is None:
+            known = self.session.info[_JOINED] = {}
             event.listen(self.session, "after_soft_rollback", _forget_what_was_undone)
+        schema = backend.schema_of(connection, self.options)
+        joined = known.get(schema)
         if joined is None or joined.root is not root or joined.connection is not connection:
-            joined = backend.join(root, connection, clock, self.options)
-            self.session.info[_JOINED] = joined
+            joined = known[schema] = backend.join(root, connection, clock, self.options)
         joined.transaction = joined.transaction.seen_by(clock, self.options)
         return joined
 

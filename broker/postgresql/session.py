@@ -92,7 +92,12 @@ class PostgresJoined:
     is_checked: bool = False
 
     def read(self, read: Read[T]) -> T:
-        """Do a read, each of whose statements sees what is committed when it starts."""
+        """Do a read, each of whose statements sees what is committed when it starts.
+
+        With the snapshot of another isolation it would miss events: those that were not committed
+        at that time, before the cursor of one that was.
+        """
+        self._check_transaction()
         return read(self.transaction)
 
     def write(self, write: Write[T]) -> T:
@@ -112,6 +117,8 @@ class PostgresJoined:
                 "an async session must be used through run_sync:"
                 " await session.run_sync(lambda s: UnitOfWork(s)…)"
             )
+        if self._driver().closed and not self.connection.invalidated:
+            self.connection.invalidate()  # so that the caller can roll back, and the pool has others
         return translate(error)
 
     def _check_transaction(self) -> None:
