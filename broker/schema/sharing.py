@@ -14,6 +14,7 @@ IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
 
 def autogenerate_options(
     *,
+    schema: str | None = None,
     include_name: IncludeName | None = None,
     include_object: IncludeObject | None = None,
 ) -> dict[str, Any]:
@@ -22,15 +23,18 @@ def autogenerate_options(
     With them the application's autogenerate neither drops nor alters the broker's tables, nor
     reads them; it may have filters of its own, which see everything else. Its version table needs
     no care: the broker's has another name.
+
+    `schema` is the PostgreSQL schema that holds the broker's tables, for an env.py that compares
+    several of them (`include_schemas=True`); None for the one that a connection begins with.
     """
 
     def name(name: str | None, kind: str, parents: Mapping[str, str | None]) -> bool:
-        if kind == "table" and parents.get("schema_name") is None and _is_ours(name):
+        if kind == "table" and parents.get("schema_name") == schema and _is_ours(name):
             return False
         return include_name is None or include_name(name, kind, parents)
 
     def object_(item: Any, name: str | None, kind: str, reflected: bool, other: Any) -> bool:
-        if kind == "table" and getattr(item, "schema", None) is None and _is_ours(name):
+        if kind == "table" and getattr(item, "schema", None) == schema and _is_ours(name):
             return False
         return include_object is None or include_object(item, name, kind, reflected, other)
 
