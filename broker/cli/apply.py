@@ -12,9 +12,10 @@ import typer
 from pydantic import Field
 
 from broker.canonical import MAX_DEPTH, NotJson, encode, parse
-from broker.cli.console import DEFAULT_URL, Url, errors_exit
+from broker.cli.console import DEFAULT_URL, Schema, Url, errors_exit
 from broker.errors import BrokerError, CorruptRow, InvalidRequest
 from broker.messages import Request, Result, validate
+from broker.options import Options
 from broker.store import Broker
 
 #: A line may be this long; a longer one is skipped, and answered with invalid_request.
@@ -30,6 +31,7 @@ def apply(
         typer.FileBinaryRead, typer.Argument(help="JSON lines, or - for standard input.")
     ],
     url: Url = DEFAULT_URL,
+    namespace: Schema = None,
 ) -> None:
     """Carry out JSON lines {"method", "params", "requestId"?}, and answer each with a line.
 
@@ -39,7 +41,7 @@ def apply(
     code 0 when all lines were answered.
     """
     with errors_exit():
-        broker = Broker.open(url)
+        broker = Broker.open(url, options=Options(schema=namespace))
     with broker:
         for line in _lines(file):
             sys.stdout.buffer.write(_encode(answer(broker, line)) + b"\n")

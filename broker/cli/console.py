@@ -23,6 +23,14 @@ DEFAULT_URL = "sqlite:///broker.db"
 Url = Annotated[
     str, typer.Option(envvar="BROKER_DATABASE_URL", help="The database, as an SQLAlchemy URL.")
 ]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        envvar="BROKER_DATABASE_SCHEMA",
+        help="On PostgreSQL: the schema that holds the store.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 
 

@@ -13,6 +13,7 @@ from broker.cli.console import (
     DEFAULT_URL,
     WRONG,
     AsJson,
+    Schema,
     Url,
     errors_exit,
     progress_bars,
@@ -20,15 +21,6 @@ from broker.cli.console import (
 )
 from broker.database_url import database_url
 from broker.schema import StepReport
-
-Schema = Annotated[
-    str | None,
-    typer.Option(
-        "--schema",
-        envvar="BROKER_DATABASE_SCHEMA",
-        help="On PostgreSQL: the schema that holds the store.",
-    ),
-]
 
 
 def upgrade(

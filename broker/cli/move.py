@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from broker.cli.console import AsJson, errors_exit, progress_bars, say_json
+from broker.cli.console import AsJson, Schema, errors_exit, progress_bars, say_json
 from broker.moving import MoveReport
 from broker.moving import move as move_store
 
@@ -15,9 +15,7 @@ from broker.moving import move as move_store
 def move(
     source: Annotated[str, typer.Argument(metavar="FROM", help="The store, as an SQLAlchemy URL.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="Where it goes: an empty database.")],
-    schema: Annotated[
-        str | None, typer.Option("--schema", help="The schema that holds the store in PostgreSQL.")
-    ] = None,
+    schema: Schema = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy a store into an empty database, SQLite or PostgreSQL, and verify it before it counts.
