@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar, cast
@@ -33,30 +36,39 @@ class ThreadedWrites:
         self._write = write
         self._patience = options.busy_timeout_ms / 1_000
         self._capacity = options.queue_capacity
+        self._size = options.pool_size
         self._threads = Threads(options.pool_size, thread_name_prefix="broker-writer")
-        self._waiting = 0
+        self._state = threading.Lock()
+        self._unfinished = 0  # those that run, and those that wait for a thread
         self._is_closed = False
 
     async def run(self, make: Callable[[], Write[T]]) -> T:
         """Do the write that `make` gives and commit it; its own result or error."""
-        if self._waiting >= self._capacity:
-            raise DatabaseBusy(
-                f"{self._waiting} writes wait already, which is the queue_capacity;"
-                " nothing was stored, try again"
-            )
-        self._waiting += 1
-        try:
-            deadline = monotonic() + self._patience
-            return await self.loop.run_in_executor(
-                self._threads, partial(self._run, make, deadline)
-            )
-        finally:
-            self._waiting -= 1
+        patience = self._patience if self._enter() else math.inf
+        future = self._threads.submit(self._run, make, monotonic() + patience)
+        future.add_done_callback(self._leave)
+        return await asyncio.wrap_future(future, loop=self.loop)
 
     def close(self) -> None:
         """Wait for the writes that are running; those that wait are refused. Not on the loop."""
         self._is_closed = True
         self._threads.shutdown()
+
+    def _enter(self) -> bool:
+        """Count one more, and say whether it has to wait for others; DatabaseBusy if too many do."""
+        with self._state:
+            waiting = self._unfinished - self._size
+            if waiting >= self._capacity:
+                raise DatabaseBusy(
+                    f"{waiting} writes wait already, which is the queue_capacity;"
+                    " nothing was stored, try again"
+                )
+            self._unfinished += 1
+            return waiting >= 0
+
+    def _leave(self, _future: Future[Any]) -> None:
+        with self._state:
+            self._unfinished -= 1
 
     def _run(self, make: Callable[[], Write[T]], deadline: float) -> T:
         if self._is_closed:
