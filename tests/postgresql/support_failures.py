@@ -62,10 +62,14 @@ def held(place: PostgresPlace, table: str = "actor_leases") -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
+def waiting(place: PostgresPlace) -> list[int]:
+    """The server's processes that wait for a lock."""
+    return [pid for (pid,) in rows(place, WAITING, sessions(place))]
+
+
 def is_waiting(place: PostgresPlace) -> bool:
     """Whether somebody waits for a lock."""
-    pids = sessions(place)
-    return rows(place, WAITING, pids) != []
+    return waiting(place) != []
 
 
 def until(happens: Callable[[], bool]) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from broker import Broker
 from broker.errors import DatabaseUnavailable, OutcomeUnknown
-from tests.places import PostgresPlace, contents, rows
+from tests.places import PostgresPlace, client, contents, rows
 from tests.postgresql.support_failures import (
     heartbeat,
+    held,
     in_use,
+    is_waiting,
     many_events,
     sessions,
     terminate_sessions,
+    until,
+    waiting,
     warm_up,
+    with_settings,
 )
 from tests.postgresql.support_proxy import AFTER, BEFORE, COMMIT, HALFWAY, LosingProxy, losing
 from tests.support import ManualClock, acquire, commit_request, messages, open_store
@@ -119,6 +125,38 @@ def test_a_session_that_was_ended_while_we_worked_is_noticed_before_commit_is_se
         assert in_use(store) == 0
     assert ended == [1]
     assert rows(place, "SELECT epoch FROM actor_leases") == [(1,)]
+
+
+def test_a_session_that_was_ended_while_it_waited_for_a_lock_waits_again(
+    store: Broker, place: PostgresPlace
+) -> None:
+    lease = acquire(store)
+    results: list[int] = []
+    working = threading.Thread(
+        target=lambda: results.append(store.commit(commit_request(lease)).revision)
+    )
+    with held(place), client(place) as other:
+        working.start()
+        for _ in range(2):
+            until(lambda: is_waiting(place))
+            (pid,) = waiting(place)
+            other.execute("SELECT pg_terminate_backend(?, 60000)", (pid,))
+        until(lambda: is_waiting(place))
+    working.join()
+    assert (results, in_use(store)) == ([1], 0)
+    assert messages(place) == ["message"]
+
+
+def test_a_session_that_was_idle_for_too_long_is_not_missed(
+    place: PostgresPlace, clock: ManualClock
+) -> None:
+    impatient = with_settings(place, idle_session_timeout="1s")
+    with open_store(impatient, clock) as store:
+        acquire(store)
+        until(lambda: sessions(place) == [])
+        assert acquire(store, "next", "next").epoch == 1
+        until(lambda: sessions(place) == [])
+        assert store.get_lease({"actorId": "next"}) is not None
 
 
 # ----------------------------------------------------------------------------------- during COMMIT
