@@ -1,8 +1,9 @@
 """Fixtures: a real database, a clock that the test moves, a store on both.
 
-A test that asks for `place`, or for a store or an engine on it, runs on every backend. One that asks
-for `path`, the place as a file, is about SQLite alone, and so are those in `tests/sqlite`; those in
-`tests/postgresql` are about PostgreSQL. BROKER_TEST_BACKENDS says which to run at all.
+A test that asks for `place`, or for a store or an engine on it, runs on both backends, or on those
+in BROKER_TEST_BACKENDS. One that asks for `path`, the place as a file, is about SQLite alone, and so
+are those in `tests/sqlite`; those in `tests/postgresql` and in modules `…_on_postgresql` are about
+PostgreSQL.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _backends(metafunc: pytest.Metafunc) -> Sequence[str]:
-    _, folder, *_ = metafunc.module.__name__.split(".")
-    if folder in {"sqlite", "postgresql"}:
-        return [folder]
+    module = metafunc.module.__name__
+    if module.startswith("tests.sqlite."):
+        return ["sqlite"]
+    if module.startswith("tests.postgresql.") or module.endswith("_on_postgresql"):
+        return ["postgresql"]
     return ["sqlite"] if "path" in metafunc.fixturenames else BACKENDS
 
 
