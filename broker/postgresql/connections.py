@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -64,6 +65,8 @@ class PostgresConnections:
         self._options = options
         self._begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
         self._closed = False
+        self._state = threading.Condition()
+        self._writing: set[int] = set()  # threads
         forking.watch(self)
 
     def read(self, read: Read[T]) -> T:
@@ -88,32 +91,24 @@ class PostgresConnections:
         Raises DatabaseBusy where a lock or a connection was not to be had within the busy timeout;
         nothing was stored then. OutcomeUnknown where the connection was lost during COMMIT.
         """
-        self.require_open()
-        write = make()
-        has_savepoints, lost, ended = False, 0, 0
-        while True:
-            try:
-                return self._try(write, has_savepoints=has_savepoints)
-            except (Violation, Spoilt) as error:
-                if has_savepoints:
-                    _raise_ours(error)
-                has_savepoints = True
-            except Exception as error:
-                if is_lost(error) and lost <= self._options.pool_size:
-                    lost += 1  # every connection of the pool may be
-                elif sqlstate(error) in _AGAIN and ended < MOST_TRIES:
-                    ended += 1
-                    _pause(ended)
-                else:
-                    _raise_ours(error)
+        try:
+            self._start()
+            return self._write(make())
+        finally:
+            self._end()
 
     def async_writes(self, loop: asyncio.AbstractEventLoop) -> ThreadedWrites:
         """How the tasks of an event loop write: on threads."""
         return ThreadedWrites(self.write, self._options, loop)
 
     def close(self) -> None:
-        """Let go of the connections; those in use follow when their operations end. Repeatable."""
-        self._closed = True
+        """Wait for the writes that are running, and let go of everything. Can be repeated.
+
+        Connections that are in use elsewhere follow when they are given back.
+        """
+        with self._state:
+            self._closed = True
+            self._state.wait_for(lambda: self._writing <= {threading.get_ident()})
         self.engine.dispose()
 
     def require_open(self) -> None:
@@ -133,9 +128,39 @@ class PostgresConnections:
     def start_afresh(self, *, was_paused: bool) -> None:  # noqa: ARG002  # nothing to pause
         """After a fork, in the child: leave the parent's connections alone."""
         self.engine.dispose(close=False)
+        self._state, self._writing = threading.Condition(), set()
         self.clock = self._options.make_server_clock()
 
     # ------------------------------------------------------------------------------------- the work
+
+    def _start(self) -> None:
+        with self._state:
+            self.require_open()
+            self._writing.add(threading.get_ident())
+
+    def _end(self) -> None:
+        with self._state:
+            self._writing.discard(threading.get_ident())
+            self._state.notify_all()
+
+    def _write(self, write: Write[T]) -> T:
+        """Do a write, again where that is right."""
+        has_savepoints, lost, ended = False, 0, 0
+        while True:
+            try:
+                return self._try(write, has_savepoints=has_savepoints)
+            except (Violation, Spoilt) as error:
+                if has_savepoints:
+                    _raise_ours(error)
+                has_savepoints = True
+            except Exception as error:
+                if is_lost(error) and lost <= self._options.pool_size:
+                    lost += 1  # every connection of the pool may be
+                elif sqlstate(error) in _AGAIN and ended < MOST_TRIES:
+                    ended += 1
+                    _pause(ended)
+                else:
+                    _raise_ours(error)
 
     def _reading(self, read: Read[T]) -> T:
         with self._channel() as channel:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -14,6 +14,7 @@ from broker import Broker
 from broker.errors import DatabaseBusy, DatabaseUnavailable, StoreClosed
 from tests.places import PostgresPlace, client, contents, execute, rows
 from tests.postgresql.support_failures import (
+    connections_of,
     held,
     in_use,
     is_waiting,
@@ -176,25 +177,61 @@ def test_an_interrupt_while_waiting_for_a_lock_leaves_nothing(
 # -------------------------------------------------------------------------------------------- close
 
 
-def test_what_runs_when_the_store_is_closed_is_done_and_leaves_no_connection(
+@contextmanager
+def closing(store: Broker) -> Iterator[threading.Thread]:
+    """Another thread closes the store meanwhile; what is running must have ended by the end."""
+    thread = threading.Thread(target=store.close)
+    thread.start()
+    until(lambda: connections_of(store)._closed)
+    yield thread
+    thread.join()
+
+
+def test_closing_waits_for_the_write_that_is_running(store: Broker, place: PostgresPlace) -> None:
+    lease = acquire(store)
+    working = threading.Thread(target=store.commit, args=(commit_request(lease),))
+    with ExitStack() as stack:
+        with held(place):
+            working.start()
+            until(lambda: is_waiting(place))
+            closes = stack.enter_context(closing(store))
+            with pytest.raises(StoreClosed):
+                acquire(store, "other", "other")
+            assert closes.is_alive()
+            assert messages(place) == []
+        closes.join()
+        assert messages(place) == ["message"]
+    working.join()
+    until(lambda: sessions(place) == [])
+
+
+def test_a_store_that_is_closed_in_the_middle_of_a_write_by_the_writer_does_not_wait_for_itself(
+    place: PostgresPlace, clock: ManualClock
+) -> None:
+    def nonce() -> str:
+        store.close()
+        return "nonce"
+
+    store = open_store(place, clock, nonce=nonce)
+    assert acquire(store).nonce == "nonce"
+    assert rows(place, "SELECT nonce FROM actor_leases") == [("nonce",)]
+    until(lambda: sessions(place) == [])
+
+
+def test_a_read_that_is_running_ends_and_leaves_no_connection(
     store: Broker, place: PostgresPlace
 ) -> None:
-    lease = acquire(store)
-    results: list[int] = []
-
-    def work() -> None:
-        results.append(store.commit(commit_request(lease)).revision)
-
-    working = threading.Thread(target=work)
-    with held(place):
-        working.start()
+    lease, found = acquire(store), []
+    reading = threading.Thread(target=lambda: found.append(store.get_lease({"actorId": "actor"})))
+    with client(place) as other:
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE actor_leases")
+        reading.start()
         until(lambda: is_waiting(place))
         store.close()
-        with pytest.raises(StoreClosed):
-            acquire(store, "other", "other")
-    working.join()
-    assert results == [1]
-    assert messages(place) == ["message"]
+        other.execute("ROLLBACK")
+    reading.join()
+    assert found == [lease]
     until(lambda: sessions(place) == [])
 
 
@@ -214,10 +251,9 @@ def test_who_waits_for_a_connection_when_the_store_is_closed_is_refused(
 
     waits = threading.Thread(target=work)
     waits.start()
-    pool = store.engine.pool
-    until(lambda: waits.is_alive() and pool._pool.not_empty._waiters)  # type: ignore[attr-defined]
-    store.close()
-    taken.close()
+    until(lambda: connections_of(store)._writing != set())
+    with closing(store):
+        taken.close()
     waits.join()
     assert len(errors) == 1
     assert messages(place) == []
