@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from broker import schema
+from tests.migrations import postgres_support
 from tests.migrations.support import ROOT, assert_one_line, run_alembic, run_sql, url
+from tests.places import PostgresPlace
 
 
 @pytest.fixture
@@ -32,9 +34,10 @@ def database(tmp_path: Path) -> Path:
 
 
 def new(
-    folder: Path, database: Path, *arguments: str, message: str = "more"
+    folder: Path, database: Path | PostgresPlace, *arguments: str, message: str = "more"
 ) -> subprocess.CompletedProcess[str]:
-    options = ("-c", str(folder / "alembic.ini"), "-x", f"url={url(database)}")
+    target = database.url if isinstance(database, PostgresPlace) else url(database)
+    options = ("-c", str(folder / "alembic.ini"), "-x", f"url={target}")
     return run_alembic(*options, "revision", "--rev-id", "0005", "-m", message, *arguments)
 
 
@@ -124,3 +127,15 @@ def test_a_database_that_is_not_there_has_no_drift_to_write_down(
 
     assert_one_line(answer, 1, "no database at")
     assert not list((folder / "alembic" / "versions").glob("0005_*.py"))
+
+
+def test_drift_on_postgresql_is_written_down_too(folder: Path, server: PostgresPlace) -> None:
+    postgres_support.run(server, "CREATE INDEX mine ON inbox (applied_at)")
+
+    answer = new(folder, server, "--autogenerate")
+
+    assert answer.returncode == 0, answer.stderr
+    text = written(folder)
+    assert statements(text) == NOTHING
+    assert "        # drift: inbox: index mine is not one of ours\n" in text
+    assert schema.current(server.url).revision == "0004"
