@@ -57,6 +57,7 @@ def warm_up(store: Broker, count: int) -> None:
 def held(place: PostgresPlace, table: str = "actor_leases") -> Iterator[None]:
     """Another client is in the middle of a transaction that has locked all rows of a table."""
     with client(place) as other:
+        other.execute("SET idle_in_transaction_session_timeout = '60s'")  # not for ever
         other.execute("BEGIN")
         other.execute(f"SELECT * FROM {table} FOR UPDATE")
         yield
