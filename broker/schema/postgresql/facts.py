@@ -89,10 +89,13 @@ def _create_tables(connection: Connection) -> None:
 
 @contextmanager
 def _savepoint(connection: Connection, schema: str) -> Iterator[None]:
-    """With nothing but `schema` on the search path, and everything undone at the end."""
+    """With nothing but `schema` on the search path, and everything undone at the end.
+
+    Temporary tables come last: one may stand for the version table, see `stamp_for_reading`.
+    """
     savepoint = connection.begin_nested()
     try:
-        connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted(schema)}")
+        connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted(schema)}, pg_temp")
         yield
     finally:
         if connection.in_transaction() and savepoint.is_active:
