@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 
 from broker import opening, schema
 from broker.database_url import database_url
@@ -94,15 +94,24 @@ def test_a_role_that_may_only_write_rows_can_open_a_store_that_is_up_to_date(
 
 
 def test_what_is_looked_at_is_of_one_moment(server: PostgresPlace) -> None:
-    def count_twice(connection: object) -> list[int]:
+    def count_twice(connection: Connection) -> list[int]:
         ask = "SELECT count(*) FROM metadata"
-        first = connection.exec_driver_sql(ask).scalar_one()  # type: ignore[attr-defined]
+        first: int = connection.exec_driver_sql(ask).scalar_one()
         run(server, "INSERT INTO metadata VALUES ('new', '1')")
-        return [first, connection.exec_driver_sql(ask).scalar_one()]  # type: ignore[attr-defined]
+        return [first, connection.exec_driver_sql(ask).scalar_one()]
 
     first, second = opening.look(database_url(server.url), count_twice)
 
     assert first == second
+
+
+def test_looking_keeps_nothing(server: PostgresPlace) -> None:
+    def write(connection: Connection) -> None:
+        connection.exec_driver_sql("INSERT INTO metadata VALUES ('new', '1')")
+
+    opening.look(database_url(server.url), write)
+
+    assert found(server, "SELECT count(*) FROM metadata WHERE key = 'new'") == [(0,)]
 
 
 # --- Commands -----------------------------------------------------------------------------------

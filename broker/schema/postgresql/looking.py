@@ -20,8 +20,10 @@ def look(
     busy_timeout_ms: int,
     roll_back: bool,  # noqa: ARG001  # nothing is left behind that would have to be
 ) -> T:
-    """What `see` makes of a schema that exists, as of one moment."""
+    """What `see` makes of a schema that exists, as of one moment; nothing of it is kept."""
     with transaction(
         url, schema, writes=False, makes=False, busy_timeout_ms=busy_timeout_ms
     ) as connection:
-        return see(connection)
+        seen = see(connection)
+        connection.rollback()
+        return seen
