@@ -110,7 +110,7 @@ def is_idle(store: AsyncBroker) -> bool:
     """Whether nothing waits, leads, or keeps a connection but the writer its own."""
     pool = cast(QueuePool, store.engine.pool)
     if isinstance(store._writes, ThreadedWrites):
-        return store._writes._waiting == 0 and pool.checkedout() == 0
+        return pool.checkedout() == 0
     queue, writes = connections_of(store._broker).writes, writes_of(store)
     with queue._state, writes._state:
         nobody_waits = not queue._waiting and not queue._is_led and not writes._asked

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +34,6 @@ from tests.support import (
 ACTORS = ("a", "b", "c")
 STREAMS = ("a", "s", "t")  # the first is also an actor's own
 TTL_MS = 50
-Empty: TypeAlias = Callable[[], AbstractContextManager[Place]]
 GRANTING = ("acquire", "takeover", "swap")
 OPERATIONS = (*GRANTING, "heartbeat", "release", "commit")
 
@@ -98,26 +94,12 @@ STEPS = st.one_of(
 )
 
 
-@pytest.fixture(scope="module")
-def empty(backend: str, place_on: PlaceOn) -> Iterator[Empty]:
-    """Makes places with an empty store: on SQLite copies of a file, which are made faster."""
-    with place_on(backend) as template:
-        open_store(template, ManualClock(wall_ms=0)).close()
-
-        @contextmanager
-        def make() -> Iterator[Place]:
-            with place_on(backend) as place:
-                if isinstance(template, Path) and isinstance(place, Path):
-                    shutil.copy(template, place)
-                yield place
-
-        yield make
-
-
 @contextmanager
-def two_stores(empty: Empty) -> Iterator[tuple[Place, ManualClock, list[Broker]]]:
+def two_stores(
+    backend: str, place_on: PlaceOn
+) -> Iterator[tuple[Place, ManualClock, list[Broker]]]:
     """Two stores at one new place and on one clock."""
-    with empty() as place:
+    with place_on(backend) as place:
         clock = ManualClock()
         stores = [open_store(place, clock, nonce=_nonces(name)) for name in "xy"]
         try:
@@ -137,14 +119,14 @@ def epochs_in(place: Place) -> dict[str, int]:
     return dict(rows(place, "SELECT stream_id, epoch FROM actor_leases"))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(steps=st.lists(st.tuples(STEPS, st.integers(0, 1)), min_size=5, max_size=40))
 def test_every_new_lease_on_a_stream_has_a_higher_epoch_and_none_is_forgotten(
-    empty: Empty, steps: list[tuple[tuple[Any, Any, Any], int]]
+    backend: str, place_on: PlaceOn, steps: list[tuple[tuple[Any, Any, Any], int]]
 ) -> None:
     highest: dict[str, int] = {}
     history = History()
-    with two_stores(empty) as (place, clock, stores):
+    with two_stores(backend, place_on) as (place, clock, stores):
         for (operation, subject, stream), which in steps:
             if operation == "time":
                 clock.advance(subject)
@@ -162,13 +144,13 @@ def test_every_new_lease_on_a_stream_has_a_higher_epoch_and_none_is_forgotten(
     assert written == sorted(written)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(moves=st.lists(st.tuples(st.sampled_from(ACTORS), st.sampled_from(STREAMS)), max_size=25))
 def test_epochs_count_the_leases_of_a_stream_however_its_actors_move_about(
-    empty: Empty, moves: list[tuple[str, str]]
+    backend: str, place_on: PlaceOn, moves: list[tuple[str, str]]
 ) -> None:
     counts: dict[str, int] = {}
-    with two_stores(empty) as (place, clock, (store, _)):
+    with two_stores(backend, place_on) as (place, clock, (store, _)):
         for actor, stream in moves:
             clock.advance(TTL_MS)
             lease = History().step(store, "acquire", actor, stream)
