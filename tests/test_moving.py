@@ -32,14 +32,14 @@ def full(tmp_path: Path, clock: ManualClock) -> Path:
     return make_full(tmp_path / "full.db", clock)
 
 
-@pytest.fixture(params=["sqlite", "empty postgresql"], ids=["to sqlite", "to postgresql"])
+@pytest.fixture(params=["empty sqlite", "empty postgresql"], ids=["to sqlite", "to postgresql"])
 def target(request: pytest.FixtureRequest, place_on: PlaceOn) -> Iterator[Place]:
     """An empty database on each backend."""
     with place_on(request.param) as made:
         yield made
 
 
-@pytest.fixture(params=["sqlite", "empty postgresql"], ids=["by sqlite", "by postgresql"])
+@pytest.fixture(params=["empty sqlite", "empty postgresql"], ids=["by sqlite", "by postgresql"])
 def other(request: pytest.FixtureRequest, place_on: PlaceOn) -> Iterator[Place]:
     """One more empty database on each backend, for each of the first."""
     with place_on(request.param) as made:

@@ -37,7 +37,7 @@ def source(tmp_path: Path) -> Path:
     return make_wide(tmp_path / "source.db", 2_000)
 
 
-@pytest.fixture(params=["sqlite", "empty postgresql"], ids=["to sqlite", "to postgresql"])
+@pytest.fixture(params=["empty sqlite", "empty postgresql"], ids=["to sqlite", "to postgresql"])
 def target(request: pytest.FixtureRequest, place_on: PlaceOn) -> Iterator[Place]:
     """An empty database on each backend."""
     with place_on(request.param) as made:

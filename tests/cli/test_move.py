@@ -44,7 +44,7 @@ def test_a_store_is_moved_and_each_table_counted_and_hashed(full: Path, tmp_path
     assert dump(tmp_path / "moved.db") == dump(full)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "empty postgresql"])
+@pytest.mark.parametrize("kind", ["empty sqlite", "empty postgresql"])
 def test_json_has_all_that_was_verified(
     full: Path, place_on: PlaceOn, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
