@@ -47,7 +47,10 @@ class ThreadedWrites:
         patience = self._patience if self._enter() else math.inf
         future = self._threads.submit(self._run, make, monotonic() + patience)
         future.add_done_callback(self._leave)
-        return await asyncio.wrap_future(future, loop=self.loop)
+        try:
+            return await asyncio.wrap_future(future, loop=self.loop)
+        finally:
+            del future  # it holds the error, whose traceback holds this frame
 
     def close(self) -> None:
         """Wait for the writes that are running; those that wait are refused. Not on the loop."""
