@@ -45,11 +45,7 @@ from broker.messages import (
 from broker.operations import Operations
 from broker.sqlite.channel import SQLiteChannel
 from broker.statements import SQLITE, Statement
-from tests.places import Place, PostgresPlace
-from tests.places import contents as contents  # for those who ask here
-from tests.places import raw as raw
-from tests.places import rows as rows
-from tests.places import url_of as url_of
+from tests.places import Place, PostgresPlace, raw, rows, url_of
 
 TTL_MS = 60_000
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from broker import Broker
 from broker.clock import MAX_SAFE_INTEGER, LogicalClock, monotonic_clock, wall_clock
 from broker.errors import InvalidRequest
-from tests.support import ManualClock, acquire, contents, expect_refusal, floor, open_store
+from tests.places import contents
+from tests.support import ManualClock, acquire, expect_refusal, floor, open_store
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from tests.moving_support import (
     make_wide,
     put,
 )
-from tests.places import Place, PlaceOn, PostgresPlace, rows, url_of
-from tests.support import TTL_MS, ManualClock, acquire, commit_request, open_store, raw
+from tests.places import Place, PlaceOn, PostgresPlace, raw, rows, url_of
+from tests.support import TTL_MS, ManualClock, acquire, commit_request, open_store
 
 
 @pytest.fixture

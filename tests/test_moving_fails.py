@@ -27,8 +27,8 @@ from broker.moving.postgresql import PostgresqlSide
 from broker.moving.sqlite import SqliteSide
 from broker.moving.tables import Listing, Row
 from tests.moving_support import dump, is_empty, make_full, make_wide, put
-from tests.places import Place, PlaceOn, PostgresPlace, client, rows, url_of
-from tests.support import ManualClock, finish, raw, start_python, wait_for
+from tests.places import Place, PlaceOn, PostgresPlace, client, raw, rows, url_of
+from tests.support import ManualClock, finish, start_python, wait_for
 
 
 @pytest.fixture

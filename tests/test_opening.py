@@ -25,15 +25,13 @@ from broker.errors import (
     SchemaError,
 )
 from broker.sqlite.database_file import file_url
+from tests.places import raw, rows, url_of
 from tests.support import (
     ManualClock,
     acquire,
     floor,
     open_files,
     open_store,
-    raw,
-    rows,
-    url_of,
     write_locked_by_a_process,
 )
 

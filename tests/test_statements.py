@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, delete, insert, literal, select, text, update
 from broker.models import MetadataEntry
 from broker.sqlite.channel import SQLiteChannel
 from broker.statements import SQLITE, Channel, Statement, Undecodable
-from tests.support import raw, rows
+from tests.places import raw, rows
 
 ALL = Statement(select(MetadataEntry.key, MetadataEntry.value).order_by(MetadataEntry.key))
 GET = Statement(select(MetadataEntry.value).where(MetadataEntry.key == bindparam("k")), "k")
