@@ -1,8 +1,8 @@
 """A PostgreSQL server for the tests: they start it, it ends with them, and it touches nothing else.
 
 Its data, its socket and its log are in a temporary folder of its own; it listens on no port.
-`python -m tests.postgres_server` runs one until its standard input ends, and says its URL first:
-however the process ends that started it, even killed, the server is stopped and its folder removed.
+`python -m tests.postgres_server [BINARIES]` runs one until its standard input ends, and says its URL
+first: however the process ends that started it, even killed, the server is stopped and its folder removed.
 """
 
 from __future__ import annotations
@@ -182,9 +182,9 @@ class Server:
 
 
 @contextmanager
-def running(**settings: str) -> Iterator[Server]:
+def running(binaries: Path | None = None, **settings: str) -> Iterator[Server]:
     """A server of this process, with these settings besides the usual ones."""
-    binaries = find_binaries()
+    binaries = binaries or find_binaries()
     if binaries is None:
         raise FileNotFoundError(HOW_TO_GET_IT)
     server = Server(binaries, settings)
@@ -205,8 +205,9 @@ class Keeper:
     @classmethod
     def start(cls) -> Keeper:
         """A server that takes connections."""
+        binaries = [str(each) for each in (find_binaries(),) if each]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.postgres_server"],
+            [sys.executable, "-m", "tests.postgres_server", *binaries],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -227,7 +228,7 @@ class Keeper:
 def main() -> None:
     """Keep a server until nobody holds the other end of the standard input."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    with running() as server:
+    with running(*map(Path, sys.argv[1:])) as server:
         print(server.url, flush=True)
         sys.stdin.read()
 
