@@ -1,4 +1,4 @@
-"""The real `alembic` command, as an operator or a CI job runs it."""
+"""The `alembic` command, as an operator or a CI job runs it; once as a process of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.migrations.support import (
     on,
     rows,
     run_alembic,
+    run_alembic_process,
     run_sql,
     schema_of,
     url,
@@ -23,7 +24,7 @@ from tests.migrations.support import (
 def test_upgrade_says_what_each_step_changed_and_current_where_it_stands(tmp_path: Path) -> None:
     path = version_1(tmp_path / "1.db")
 
-    upgraded = on(path, "upgrade", "head")
+    upgraded = run_alembic_process("-x", f"url={url(path)}", "upgrade", "head")
     current = on(path, "current")
 
     assert (upgraded.returncode, upgraded.stderr) == (0, "")
