@@ -153,8 +153,13 @@ def test_a_pool_without_a_free_connection_is_busy(place: PostgresPlace, clock: M
 
 
 def test_an_interrupt_while_waiting_for_a_lock_leaves_nothing(
-    store: Broker, place: PostgresPlace
+    place: PostgresPlace, clock: ManualClock
 ) -> None:
+    with open_store(place, clock, busy_timeout_ms=60_000) as store:  # the interrupt comes first
+        _interrupt_while_waiting(store, place)
+
+
+def _interrupt_while_waiting(store: Broker, place: PostgresPlace) -> None:
     lease = acquire(store)
     before = contents(place)
 

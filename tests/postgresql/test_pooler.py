@@ -14,6 +14,7 @@ import pytest
 from broker import Broker
 from broker.errors import DatabaseBusy, DatabaseError, RevisionConflict
 from tests.places import PostgresPlace, execute, rows
+from tests.postgresql.support import locks_held
 from tests.postgresql.support_failures import held, in_use, many_events
 from tests.postgresql.support_proxy import TransactionPooler, pooling
 from tests.support import (
@@ -78,7 +79,7 @@ def test_nothing_is_left_in_the_sessions_of_the_server(
     assert asked(pooler, settings) == before
     assert asked(pooler, "SELECT name FROM pg_prepared_statements") == [[], []]
     assert asked(pooler, "SHOW lock_timeout") == [[("0",)], [("0",)]]
-    assert rows(place, "SELECT * FROM pg_locks WHERE locktype = 'advisory'") == []
+    assert locks_held(place) == 0
 
 
 def test_many_events_are_copied_through_it(pooled: Pooled, place: PostgresPlace) -> None:
