@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,12 +181,16 @@ class Server:
         return {"cwd": self.folder, "env": environment, **self._account}
 
 
-@contextmanager
-def running(binaries: Path | None = None, **settings: str) -> Iterator[Server]:
+def running(**settings: str) -> AbstractContextManager[Server]:
     """A server of this process, with these settings besides the usual ones."""
-    binaries = binaries or find_binaries()
+    binaries = find_binaries()
     if binaries is None:
         raise FileNotFoundError(HOW_TO_GET_IT)
+    return _running(binaries, settings)
+
+
+@contextmanager
+def _running(binaries: Path, settings: dict[str, str]) -> Iterator[Server]:
     server = Server(binaries, settings)
     try:
         server.start()
@@ -228,7 +232,8 @@ class Keeper:
 def main() -> None:
     """Keep a server until nobody holds the other end of the standard input."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    with running(*map(Path, sys.argv[1:])) as server:
+    kept = _running(Path(sys.argv[1]), {}) if len(sys.argv) > 1 else running()
+    with kept as server:
         print(server.url, flush=True)
         sys.stdin.read()
 

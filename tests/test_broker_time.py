@@ -439,7 +439,7 @@ def test_a_read_sees_a_lease_expire_without_any_write(place: Place, clock: Manua
             store.heartbeat_lease({"actorId": "actor", "lease": credential(lease), "ttlMs": 5})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     moves=st.lists(
         st.tuples(st.sampled_from("ABR"), st.integers(0, 90_000), st.integers(0, 900)),

@@ -95,15 +95,15 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Served]:
-    """`broker apply -` on the default database of a folder."""
+def serving(folder: Path, **variables: str) -> Iterator[Served]:
+    """`broker apply -` on the default database of a folder, unless a variable names another."""
     process = subprocess.Popen(
         [*BROKER, "apply", "-"],
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(),
+        env=environment(**variables),
     )
     with process:
         try:

@@ -16,14 +16,21 @@ from broker import Broker, Options
 from broker.cli.apply import METHODS, Method, answer
 from broker.errors import OutcomeUnknown
 from tests.cli.support import BROKER, Served, broker, environment, serving
+from tests.places import Place, PlaceOn, url_of
 
 TYPE = "teammate.runtime-read-model.frame.v2"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(
+    tmp_path_factory: pytest.TempPathFactory, backend: str, place_on: PlaceOn
+) -> Iterator[Served]:
     """One process for all bad lines: none of them may be fatal to the next."""
-    with serving(tmp_path_factory.mktemp("served")) as process:
+    folder = tmp_path_factory.mktemp("served")
+    with (
+        place_on(f"empty {backend}") as place,
+        serving(folder, BROKER_DATABASE_URL=url_of(place)) as process,
+    ):
         yield process
         assert process.call("stream.revision", {"streamId": "s"}) == 0
         assert process.finish() == 0
@@ -57,8 +64,10 @@ def commit(lease: dict[str, Any], **more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_every_method_answers_through_a_pipe_line_by_line(tmp_path: Path) -> None:
-    with serving(tmp_path) as process:
+def test_every_method_answers_through_a_pipe_line_by_line(
+    tmp_path: Path, empty_place: Place
+) -> None:
+    with serving(tmp_path, BROKER_DATABASE_URL=url_of(empty_place)) as process:
         call = process.call
         acquire = {"actorId": "a", "streamId": "w/s", "holderId": "h", "ttlMs": 60_000}
         lease = call("lease.acquire", acquire, requestId="r1")
