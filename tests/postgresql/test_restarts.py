@@ -27,9 +27,7 @@ def server() -> Iterator[Server]:
     if find_binaries() is None:
         pytest.skip(HOW_TO_GET_IT)
     settings = {"max_connections": "12", "superuser_reserved_connections": "0"}
-    with running(
-        None, synchronous_commit="on", **settings
-    ) as server:  # a crash must not undo a commit
+    with running(synchronous_commit="on", **settings) as server:  # a crash must not undo a commit
         yield server
 
 
