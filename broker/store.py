@@ -25,11 +25,14 @@ P = ParamSpec("P")
 class Broker(Operations):
     """A store of its own connections; make one with `Broker.open`.
 
-    Every operation happens as a whole or not at all, and is safe from any thread. Writes of this
-    process queue for one connection; those that wait for one another share a transaction, each with
-    its own result or error. Reads have a transaction each, side by side. A request must not be
-    changed until its call has returned. A fork waits until no operation runs; after it the child
-    goes on with connections of its own.
+    Every operation happens as a whole or not at all, and is safe from any thread. A request must
+    not be changed until its call has returned. After a fork the child goes on with connections of
+    its own.
+
+    On SQLite writes of this process queue for one connection; those that wait for one another share
+    a transaction, each with its own result or error. Reads have a transaction each, side by side. A
+    fork waits until no operation runs. On PostgreSQL operations run side by side, up to
+    `Options.pool_size` of them, each write in a transaction of its own.
     """
 
     @classmethod
@@ -43,7 +46,7 @@ class Broker(Operations):
     ) -> Self:
         """Open a database, and bring its schema up to date.
 
-        A missing file, and its folder, are made. With `migrate=False` nothing is made or migrated,
+        A missing file and its folder, or a missing schema of a PostgreSQL database, are made. With `migrate=False` nothing is made or migrated,
         and a schema that is not the newest, or that differs from the models in any fact, is
         refused. `shared` permits a new store in a database that an application has tables in.
 

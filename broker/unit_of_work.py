@@ -25,13 +25,18 @@ class UnitOfWork(Operations):
     """The store's operations as part of a `Session`'s transaction, whoever made its engine.
 
     Nothing here commits or rolls back: the caller's rows and the store's stand or fall together.
-    A refused operation undoes its own effects only and leaves the transaction usable. Broker time
-    is read once a transaction. Entities of `broker.models` that the session has loaded are
+    A refused operation undoes its own effects only and leaves the transaction usable. Entities of `broker.models` that the session has loaded are
     expired by a write, and by a rollback to a savepoint, so that they are read again.
 
-    An operation that writes takes SQLite's write lock as it starts. In a transaction that was begun
-    by BEGIN IMMEDIATE (`broker.IMMEDIATE`) it has it already. In one that has only read, it raises
-    DatabaseBusy if somebody else has written since: roll back and run the whole unit again.
+    On SQLite an operation that writes takes the write lock as it starts. In a transaction that was
+    begun by BEGIN IMMEDIATE (`broker.IMMEDIATE`) it has it already. In one that has only read, it
+    raises DatabaseBusy if somebody else has written since: roll back and run the whole unit again.
+    Broker time is read once a transaction.
+
+    On PostgreSQL it locks the leases and the stream that it judges until the transaction ends, and
+    reads broker time for each operation. The transaction has to be READ COMMITTED. It may be the
+    victim of a deadlock with others that lock in another order: DatabaseBusy says so, and the whole
+    unit is to be run again.
 
     An `AsyncSession` is served by `await session.run_sync(lambda s: UnitOfWork(s).commit(…))`.
 

@@ -132,6 +132,12 @@ ON_POSTGRESQL = {
     ),
 }
 
+# Who overrides the system's value may name any.
+CURSOR_IS_SAFE = (
+    "ALTER TABLE events ADD CONSTRAINT events_rowid_positive"
+    " CHECK (rowid BETWEEN 1 AND 9007199254740991)"
+)
+
 MAKE_TRIGGERS = {
     "sqlite": [f"CREATE TRIGGER {name} {rest}" for name, rest in ON_SQLITE.items()],
     "postgresql": [
@@ -162,7 +168,7 @@ TRIGGERS = {"sqlite": len(ON_SQLITE), "postgresql": len(ON_POSTGRESQL)}
 def upgrade() -> None:
     with step(op, revision, TITLE, before=3, after=3) as current:
         if current.dialect == "postgresql":
-            current.execute(PAYLOAD_TEXT)
+            current.execute(PAYLOAD_TEXT, CURSOR_IS_SAFE)
         indexes = INDEXES | {"events_read_model_idx": READ_MODEL_INDEX[current.dialect]}
         current.execute(*(f"CREATE INDEX {name} {rest}" for name, rest in indexes.items()))
         current.execute(*MAKE_TRIGGERS[current.dialect])
@@ -176,6 +182,9 @@ def downgrade() -> None:
         indexes = (*INDEXES, "events_read_model_idx")
         current.execute(*(f"DROP INDEX IF EXISTS {name}" for name in indexes))
         if current.dialect == "postgresql":
-            current.execute("DROP FUNCTION IF EXISTS broker_payload_text(text, text[])")
+            current.execute(
+                "DROP FUNCTION IF EXISTS broker_payload_text(text, text[])",
+                "ALTER TABLE events DROP CONSTRAINT IF EXISTS events_rowid_positive",
+            )
         current.changes["indexes dropped"] = len(indexes)
         current.changes["guard triggers dropped"] = TRIGGERS[current.dialect]

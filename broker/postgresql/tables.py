@@ -20,6 +20,8 @@ CURSOR = (
     "ALTER TABLE {table} ADD COLUMN rowid BIGINT GENERATED ALWAYS AS IDENTITY"
     " (MAXVALUE 9007199254740991)",
     "CREATE UNIQUE INDEX events_rowid_uq ON {table} (rowid)",
+    "ALTER TABLE {table} ADD CONSTRAINT events_rowid_positive"
+    " CHECK (rowid BETWEEN 1 AND 9007199254740991)",
 )
 
 # Other programs may have stored text that is not JSON, or that the server cannot take apart for a

@@ -57,7 +57,7 @@ ON_EVENTS = [
     f"{event('e1', 9)} ON CONFLICT (event_id) DO UPDATE SET payload_json = excluded.payload_json",
     f"{event('e9', 1)} ON CONFLICT (stream_id, revision)"
     " DO UPDATE SET payload_json = excluded.payload_json",
-    at_rowid(1),
+    *map(at_rowid, [1, 0, -1, 2**53, 2**63 - 1]),
     f"{at_rowid(1)} ON CONFLICT (rowid) DO UPDATE SET payload_json = excluded.payload_json",
     "UPDATE events SET payload_json = 'forged'",
     "UPDATE events SET event_id = 'e9' WHERE event_id = 'e1'",
