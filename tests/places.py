@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -22,9 +22,10 @@ from broker import schema
 
 @dataclass(frozen=True)
 class PostgresPlace:
-    """A database of its own on a server."""
+    """A database of its own on a server; `is_at_head` if it is a copy of one with a new store."""
 
     url: str
+    is_at_head: bool = False
 
 
 Place: TypeAlias = Path | PostgresPlace
@@ -131,17 +132,17 @@ class Databases:
 
     def one(self) -> AbstractContextManager[PostgresPlace]:
         """A database with the store's tables, for as long as a `with` lasts."""
-        return self._copy(self._template_at_head())
+        return self._copy(self._template_at_head(), is_at_head=True)
 
     def one_empty(self) -> AbstractContextManager[PostgresPlace]:
         """A database with nothing in it, for as long as a `with` lasts."""
         return self._copy("template0")
 
     @contextmanager
-    def _copy(self, template: str) -> Iterator[PostgresPlace]:
+    def _copy(self, template: str, *, is_at_head: bool = False) -> Iterator[PostgresPlace]:
         name = self._create(template)
         try:
-            yield self._place(name)
+            yield replace(self._place(name), is_at_head=is_at_head)
         finally:
             self._used.append(name)
             if len(self._used) > USED_DATABASES:

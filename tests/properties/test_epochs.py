@@ -119,7 +119,7 @@ def epochs_in(place: Place) -> dict[str, int]:
     return dict(rows(place, "SELECT stream_id, epoch FROM actor_leases"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(steps=st.lists(st.tuples(STEPS, st.integers(0, 1)), min_size=5, max_size=40))
 def test_every_new_lease_on_a_stream_has_a_higher_epoch_and_none_is_forgotten(
     backend: str, place_on: PlaceOn, steps: list[tuple[tuple[Any, Any, Any], int]]
@@ -144,7 +144,7 @@ def test_every_new_lease_on_a_stream_has_a_higher_epoch_and_none_is_forgotten(
     assert written == sorted(written)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(moves=st.lists(st.tuples(st.sampled_from(ACTORS), st.sampled_from(STREAMS)), max_size=25))
 def test_epochs_count_the_leases_of_a_stream_however_its_actors_move_about(
     backend: str, place_on: PlaceOn, moves: list[tuple[str, str]]
