@@ -155,28 +155,23 @@ def test_a_pool_without_a_free_connection_is_busy(place: PostgresPlace, clock: M
 def test_an_interrupt_while_waiting_for_a_lock_leaves_nothing(
     place: PostgresPlace, clock: ManualClock
 ) -> None:
-    with open_store(place, clock, busy_timeout_ms=60_000) as store:  # the interrupt comes first
-        _interrupt_while_waiting(store, place)
-
-
-def _interrupt_while_waiting(store: Broker, place: PostgresPlace) -> None:
-    lease = acquire(store)
-    before = contents(place)
-
     def interrupt() -> None:
         until(lambda: is_waiting(place))
         os.kill(os.getpid(), signal.SIGINT)
 
-    with held(place):
-        interrupting = threading.Thread(target=interrupt)
-        interrupting.start()
-        with pytest.raises(KeyboardInterrupt):
-            store.commit(commit_request(lease))
-        interrupting.join()
-        assert in_use(store) == 0
-    until(lambda: not is_waiting(place))
-    assert contents(place) == before
-    assert store.commit(commit_request(lease)).revision == 1
+    with open_store(place, clock, busy_timeout_ms=60_000) as store:  # the interrupt comes first
+        lease = acquire(store)
+        before = contents(place)
+        with held(place):
+            interrupting = threading.Thread(target=interrupt)
+            interrupting.start()
+            with pytest.raises(KeyboardInterrupt):
+                store.commit(commit_request(lease))
+            interrupting.join()
+            assert in_use(store) == 0
+        until(lambda: not is_waiting(place))
+        assert contents(place) == before
+        assert store.commit(commit_request(lease)).revision == 1
 
 
 # -------------------------------------------------------------------------------------------- close
