@@ -17,6 +17,7 @@ from broker.messages import Lease
 from broker.postgresql.async_writes import ThreadedWrites
 from broker.sqlite.async_writes import QueuedWrites
 from broker.sqlite.pending import Pending
+from broker.transaction import Read, Transaction
 from tests import support
 from tests.places import Place, url_of
 from tests.sqlite_support import connections_of, writes_of
@@ -158,3 +159,27 @@ async def led_by_a_thread(store: AsyncBroker, gate: Gate) -> asyncio.Future[Any]
     leading = asyncio.ensure_future(asyncio.to_thread(acquire, store._broker, "thread", "thread"))
     await gate.reached()
     return leading
+
+
+class SlowRead:
+    """A read that is held up in the middle of its transaction until it is let go on."""
+
+    def __init__(self) -> None:
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def make(self) -> Read[int]:
+        """To be given to `_read`."""
+
+        def read(_transaction: Transaction) -> int:
+            self.inside.set()
+            assert self.go_on.wait(60)
+            return 1
+
+        return read
+
+
+def join_threads(name: str) -> None:
+    """Wait for the threads of this name to end."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(name):
+            thread.join(60)
