@@ -1,13 +1,14 @@
-"""The command `python -m tests.proof`: a subcommand a proof."""
+"""The command `python -m tests.proof`: a subcommand a proof.
 
-from __future__ import annotations
+Annotations are not postponed here: those of a subcommand name its proof.
+"""
 
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,7 +18,38 @@ from tests.proof.proofs import PROOFS
 from tests.proof.report import Proof, Report
 from tests.proof.task import Backend, Task
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+def make_app(proofs: Iterable[Proof]) -> typer.Typer:
+    """A command with a subcommand for each proof, which exits with 1 if a promise was broken."""
+    app = typer.Typer(
+        help="Try what the store promises.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(lambda: None)  # or an app of one proof would have no subcommand
+    for proof in proofs:
+        app.command(proof.name, help=proof.shows)(_command(proof))
+    return app
+
+
+def _command(proof: Proof) -> Callable[..., None]:
+    def command(
+        runs: Annotated[int, typer.Option(min=1, help=f"How many {proof.unit}.")] = proof.runs,
+        seed: Annotated[
+            int | None, typer.Option(min=0, help="Drawn at random unless given.")
+        ] = None,
+        backend: Annotated[Backend, typer.Option()] = "sqlite",
+    ) -> None:
+        if backend not in proof.backends:
+            raise typer.BadParameter(f"{proof.name} is about {' and '.join(proof.backends)} alone")
+        with _task(runs, secrets.randbelow(2**31) if seed is None else seed, backend) as task:
+            report = proof.try_it(task)
+        _show(proof, task, report)
+        if report.violations:
+            raise typer.Exit(1)
+
+    return command
 
 
 @contextmanager
@@ -25,47 +57,28 @@ def _task(runs: int, seed: int, backend: Backend) -> Iterator[Task]:
     with tempfile.TemporaryDirectory(prefix="broker-proof-") as folder:
         if backend == "sqlite":
             yield Task(runs, seed, Path(folder))
-        else:
-            with running() as server, closing(Databases(server.url)) as databases:
-                yield Task(runs, seed, Path(folder), databases)
+            return
+        with running() as server, closing(Databases(server.url)) as databases:
+            yield Task(runs, seed, Path(folder), databases)
 
 
-def show(proof: Proof, task: Task, report: Report) -> bool:
-    """Print what a proof saw, the line of counts last; did every promise hold?"""
+def _show(proof: Proof, task: Task, report: Report) -> None:
+    """Print what a proof saw, the line of counts last."""
     for each in report.left_out:
         typer.echo(f"left out: {each}")
     for violation in report.violations:
-        command = f"python -m tests.proof {proof.name} --runs 1 --seed {violation.seed} --backend {task.backend}"
-        typer.echo(f"violation: {violation.what}\n  again: {command}")
+        typer.echo(f"violation: {violation.what}")
+        typer.echo(
+            f"  again: python -m tests.proof {proof.name} --runs 1 --seed {violation.seed} "
+            f"--backend {task.backend}"
+        )
     typer.echo(f"{proof.name} on {task.backend}, seed {task.seed}")
     typer.echo(report.line(proof.name, proof.unit, task.runs))
-    return not report.violations
 
 
-def _command(proof: Proof) -> None:
-    def command(
-        runs: Annotated[int, typer.Option(min=1, help=f"How many {proof.unit}.")] = proof.runs,
-        seed: Annotated[
-            int | None, typer.Option(min=0, help="One drawn at random, unless given.")
-        ] = None,
-        backend: Annotated[Backend, typer.Option()] = "sqlite",
-    ) -> None:
-        if backend not in proof.backends:
-            raise typer.BadParameter(f"{proof.name} is about {' and '.join(proof.backends)} alone")
-        with _task(runs, secrets.randbelow(2**31) if seed is None else seed, backend) as task:
-            if not show(proof, task, proof.try_it(task)):
-                raise typer.Exit(1)
-
-    app.command(proof.name, help=proof.shows)(command)
-
-
-for _each in PROOFS:
-    _command(_each)
-
-
-def main(arguments: list[str] | None = None) -> Any:
+def main() -> None:
     """Run the command."""
-    return app(args=arguments, prog_name="python -m tests.proof")
+    make_app(PROOFS)(prog_name="python -m tests.proof")
 
 
 if __name__ == "__main__":
