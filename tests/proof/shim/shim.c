@@ -44,6 +44,9 @@ static int is_due(int call) {
 
 static int how(void) { return mode & MODE; }
 
+/* Whether it only gives a lock back, which no system refuses. */
+static int is_unlocking(const void *lock) { return how() >= FAIL_EIO && ((const struct flock *)lock)->l_type == F_UNLCK; }
+
 /* For a call that is due: errno set and -1, or 0 if it is to go on (and die afterwards). */
 static int refuse(void) {
     switch (how()) {
@@ -123,7 +126,7 @@ OPENING(open64)
         va_start(rest, command); \
         void *argument = va_arg(rest, void *); \
         va_end(rest); \
-        if (command != F_SETLK) return next(fd, command, argument); \
+        if (command != F_SETLK || is_unlocking(argument)) return next(fd, command, argument); \
         AROUND(LOCK, next(fd, command, argument)); \
     }
 LOCKING(fcntl)
