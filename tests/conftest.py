@@ -8,11 +8,12 @@ PostgreSQL.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,18 @@ def _has_room_in_memory() -> bool:
 if "TMPDIR" not in os.environ and _has_room_in_memory():
     os.environ["TMPDIR"] = str(IN_MEMORY)
     tempfile.tempdir = None  # to be looked up again
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is there before the first test stays to the end: no collection of garbage looks at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 # ------------------------------------------------------------------------------------- backends
