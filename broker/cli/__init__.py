@@ -7,6 +7,7 @@ heavy (Alembic, Rich's displays) when they run.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from typer.exceptions import TyperException
 
 import broker
 from broker.cli.apply import apply
-from broker.cli.console import CANNOT, WRONG, say_error
+from broker.cli.console import CANNOT, WRONG, Warnings, say_error
 from broker.cli.demo import demo
 from broker.cli.migrations import check, upgrade
 from broker.cli.move import move
@@ -60,7 +61,12 @@ for _command in (demo, upgrade, check, apply, schemas, move):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with these arguments, by default the process's own, and exit."""
     _open_standard_streams()
-    sys.exit(_flushed(_run(arguments)))
+    log, warnings = logging.getLogger("broker"), Warnings()
+    log.addHandler(warnings)
+    try:
+        sys.exit(_flushed(_run(arguments)))
+    finally:
+        log.removeHandler(warnings)
 
 
 def _open_standard_streams() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import typer
 
 from broker.canonical import encode
 from broker.errors import BrokerError
+from broker.schema.printable import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -39,9 +41,20 @@ def say_json(value: Mapping[str, Any]) -> None:
     print(encode(value).stored)
 
 
-def say_error(message: str) -> None:
+def say_error(message: str, *, kind: str = "error") -> None:
     """Print a message to stderr, in one line whatever it holds."""
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"{kind}: {one_line(message)}", file=sys.stderr)
+
+
+class Warnings(logging.Handler):
+    """Prints what the library warns of to stderr."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a warning."""
+        say_error(record.getMessage(), kind="warning")
 
 
 @contextmanager

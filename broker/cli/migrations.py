@@ -21,6 +21,7 @@ from broker.cli.console import (
 )
 from broker.database_url import database_url
 from broker.schema import StepReport
+from broker.schema.printable import printable
 
 
 def upgrade(
@@ -90,7 +91,7 @@ def check(url: Url = DEFAULT_URL, namespace: Schema = None, as_json: AsJson = Fa
         say_json({"ok": not facts, "facts": facts})
     else:
         for fact in facts or ["no drift: the schema is what the models say"]:
-            print(fact)
+            print(printable(fact))
     if facts:
         raise typer.Exit(WRONG)
 

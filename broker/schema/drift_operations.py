@@ -8,6 +8,8 @@ from alembic.autogenerate import renderers
 from alembic.autogenerate.api import AutogenContext
 from alembic.operations.ops import MigrateOperation, MigrationScript
 
+from broker.schema.printable import one_line
+
 
 class DriftOperation(MigrateOperation):
     """A fact in which the live database and the models differ; nothing that could be run."""
@@ -27,7 +29,7 @@ class DriftOperation(MigrateOperation):
 @renderers.dispatch_for(DriftOperation)
 def _render(_context: AutogenContext, operation: DriftOperation) -> str:
     """The fact as one comment, for script.py.mako; a string in SQL may hold ends of lines."""
-    return f"# drift: {' '.join(operation.fact.split())}"
+    return f"# drift: {one_line(operation.fact)}"
 
 
 def report_drift(facts: Iterable[str], directives: Iterable[MigrationScript]) -> None:

@@ -17,6 +17,7 @@ from broker.schema.backends import catalogue_of, transactions_of
 from broker.schema.drift import drift
 from broker.schema.drift_operations import report_drift
 from broker.schema.migrate import Call, call_of, database_url, transaction
+from broker.schema.printable import one_line, printable
 from broker.schema.revisions import BASE, require_revision
 from broker.schema.state import State, stamp, stamp_for_reading, state
 from broker.schema.steps import Run, StepReport
@@ -44,7 +45,7 @@ def run() -> None:
             _check(call)
         _run(call)
     except BrokerError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        print(f"error: {one_line(error.message)}", file=sys.stderr)
         raise SystemExit(2 if command == "check" else 1) from error
     for report in call.run.reports:
         context.config.print_stdout(_line(report))
@@ -108,7 +109,7 @@ def _check(call: Call) -> NoReturn:
     ) as connection:
         facts = drift(connection)
     for fact in facts or ["no drift: the schema is what the models say"]:
-        context.config.print_stdout(fact)
+        context.config.print_stdout(printable(fact))
     raise SystemExit(1 if facts else 0)
 
 

@@ -22,6 +22,7 @@ from broker.errors import (
 )
 from broker.options import BUSY_TIMEOUT_MS
 from broker.sqlite.database_file import require_file
+from broker.sqlite.file_modes import make_file, warn_of_others
 
 _BEGIN_MODE = "broker_begin"
 BEGINS = "broker_begins"  # in the info of a connection whose every transaction starts with BEGIN
@@ -57,7 +58,8 @@ def make_engine(
 
     Transactions begin deferred, or with `IMMEDIATE` at once as writers. `busy_timeout_ms` is how
     long a statement waits for another's lock; `wal=False` leaves the journal mode of the file
-    alone; `foreign_keys=False` is for table rebuilds. Nothing is opened yet.
+    alone; `foreign_keys=False` is for table rebuilds. Nothing is opened yet. A file that is missing
+    then is made for its owner alone. Neither errors nor logs show what values statements had.
 
     Raises ConfigurationError for a database that is not a file of SQLite 3.37 or newer.
     """
@@ -70,7 +72,7 @@ def make_engine(
     if poolclass is None:
         options = {"pool_timeout": busy_timeout_ms / 1000}
     try:
-        engine = create_engine(url, connect_args=arguments, **options)
+        engine = create_engine(url, connect_args=arguments, hide_parameters=True, **options)
     except (ValueError, TypeError, sa_exc.ArgumentError) as error:
         raise ConfigurationError(
             f"this URL has an option that SQLite cannot use: {error}"
@@ -93,6 +95,11 @@ def in_transaction(dbapi_connection: Any) -> bool:
 
 
 def _install(engine: Engine, busy_timeout_ms: int, *, wal: bool, foreign_keys: bool) -> None:
+    @event.listens_for(engine, "do_connect")
+    def _before_connect(*_: Any) -> None:
+        make_file(engine.url)
+        warn_of_others(engine.url)
+
     @event.listens_for(engine, "connect")
     def _connect(dbapi_connection: Any, record: Any) -> None:
         refuse_autocommit_false(dbapi_connection)

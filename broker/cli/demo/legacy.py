@@ -62,7 +62,7 @@ def sqlite_url(path: Path) -> URL:
 def make(path: Path) -> None:
     """Make the database at `path`; raises DatabaseUnavailable if there is a file, or cannot be."""
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError as error:
         raise DatabaseUnavailable(f"{path} exists already, and is left alone") from error
     except OSError as error:

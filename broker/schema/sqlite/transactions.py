@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from broker.errors import ConfigurationError, DatabaseUnavailable
 from broker.sqlite.database_file import file_exists, file_of
 from broker.sqlite.engine import IMMEDIATE, make_engine, translate, translate_commit
+from broker.sqlite.file_modes import make_folder
 
 
 def exists(url: URL, schema: str | None) -> bool:
@@ -71,6 +72,6 @@ def _commit(commit: Callable[[], None]) -> None:
 
 def _make_folder(path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
     except OSError as error:
         raise DatabaseUnavailable(f"the folder of {path} cannot be made: {error}") from error
