@@ -257,7 +257,7 @@ def _run_history(
         replay.broker.close()
     if "final" in case:
         found = dump(place, replay.cursors)
-        yield from _differences(expected_dump(case["final"], place), found)
+        yield from differences(expected_dump(case["final"], place), found)
 
 
 def _replay(case: Case, clockwork: Clockwork, replay: Replay) -> Iterator[Failure]:
@@ -269,12 +269,12 @@ def _replay(case: Case, clockwork: Clockwork, replay: Replay) -> Iterator[Failur
             next(numbers)
             continue
         for step, actual in zip(steps, replay.answers(steps), strict=True):
-            number, expected = next(numbers), _expected_answer(step["expect"])
+            number, expected = next(numbers), expected_answer(step["expect"])
             if not same(expected, actual):
                 yield Failure(f"step {number}, {step['op']}", expected, actual)
 
 
-def _expected_answer(expect: Case) -> Case:
+def expected_answer(expect: Case) -> Case:
     if "result" in expect:
         return {"result": expect["result"]}
     error = expect["error"]
@@ -317,7 +317,7 @@ def _run_workspace(case: Case) -> Iterator[Failure]:
         actual: Case = {"error": {"code": InvalidRequest.code, "details": details}}
     else:
         actual = {"result": workspace}
-    expected = _expected_answer(case["expect"])
+    expected = expected_answer(case["expect"])
     if not same(expected, actual):
         yield Failure("workspace", expected, actual)
 
@@ -338,13 +338,13 @@ def _run_migration(case: Case, place: Place) -> Iterator[Failure]:
         if "error" in case["expect"]:
             yield Failure("opening", case["expect"], "upgraded")
         else:
-            yield from _differences(expected_dump(case["expect"]["upgraded"], place), dump(place))
+            yield from differences(expected_dump(case["expect"]["upgraded"], place), dump(place))
 
 
 # --------------------------------------------------------------------------------------- comparing
 
 
-def _differences(expected: Case, actual: Case) -> Iterator[Failure]:
+def differences(expected: Case, actual: Case) -> Iterator[Failure]:
     for table in expected.keys() | actual.keys():
         wanted, found = _comparable(expected.get(table)), _comparable(actual.get(table))
         if not same(_random_nonces_out(wanted, found), found):
