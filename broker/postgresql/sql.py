@@ -142,12 +142,14 @@ EVENT_COLUMNS = (
 )
 
 # In the order of writing. A projection of another stream gets null for its revision, to which the
-# column objects.
+# column objects; so does a stream that a look did not find and that has got further since, which a
+# commit without events would set back.
 INSERTIONS = {
     "streams": Insertion(
         "streams AS s (stream_id, revision, created_at, updated_at, workspace_id)",
         "text bigint bigint bigint text",
-        "ON CONFLICT (stream_id) DO UPDATE SET revision = excluded.revision,"
+        "ON CONFLICT (stream_id) DO UPDATE SET"
+        " revision = CASE WHEN s.revision <= excluded.revision THEN excluded.revision END,"
         " updated_at = excluded.updated_at,"
         " workspace_id = coalesce(s.workspace_id, excluded.workspace_id)",
     ),

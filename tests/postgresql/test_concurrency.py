@@ -70,13 +70,16 @@ def test_a_commit_that_waited_for_a_takeover_is_stale(
     assert rows(place, "SELECT event_id FROM events") == []
 
 
+@pytest.mark.parametrize("events", [[], [event("e-1")], [event("e-1"), event("e-2")]])
 def test_of_two_commits_at_one_revision_the_second_waits_and_is_refused(
-    store: Broker, place: Place
+    store: Broker, place: Place, events: list[object]
 ) -> None:
     lease = acquire(store)
     with open_unit(store) as (session, unit):
         unit.commit(commit_request(lease, "first"))
-        with started(lambda: store.commit(commit_request(lease, "second"))) as second:
+        with started(
+            lambda: store.commit(commit_request(lease, "second", events=events))
+        ) as second:
             wait_until_waiting(place)
             session.commit()
 
@@ -84,6 +87,7 @@ def test_of_two_commits_at_one_revision_the_second_waits_and_is_refused(
     assert isinstance(refusal, RevisionConflict)
     assert refusal.details["actualRevision"] == 1
     assert rows(place, "SELECT message_id FROM events") == [("first",)]
+    assert store.get_stream_revision({"streamId": "stream"}) == 1
 
 
 def test_who_waited_for_one_that_was_rolled_back_goes_on_as_if_it_had_not_been(
