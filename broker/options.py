@@ -96,9 +96,17 @@ def _no_time() -> float:
 
 def _require(name: str, value: object, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
-        raise ConfigurationError(f"{name} must be an integer from {least} to {most}, not {value!r}")
+        raise ConfigurationError(
+            f"{name} must be an integer from {least} to {most}, not {_shown(value)}"
+        )
 
 
 def _require_callable(name: str, value: object) -> None:
     if not callable(value):
-        raise ConfigurationError(f"{name} must be a function, not {value!r}")
+        raise ConfigurationError(f"{name} must be a function, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    """A number that is not too long, or the type: a value need not be one that can be shown."""
+    is_short = type(value) is int and abs(value) < 2**64
+    return str(value) if is_short else f"a {type(value).__name__}"

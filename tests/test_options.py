@@ -56,6 +56,18 @@ def test_an_option_that_is_no_function_is_refused_by_name(name: str, value: Any)
         Options(**{name: value})
 
 
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("value", [10**5_000, Unshowable()], ids=["5,001 digits", "raises"])
+@pytest.mark.parametrize("name", ["receipt_capacity", "nonce"])
+def test_an_option_that_cannot_be_shown_is_refused_like_any_other(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{name} must be .*, not an? \w+$"):
+        Options(**{name: value})
+
+
 def test_there_is_no_store_without_nonces() -> None:
     with pytest.raises(ConfigurationError, match=r"^nonce must be a function"):
         Options(nonce=None)  # type: ignore[arg-type]  # what is refused

@@ -28,3 +28,14 @@ def test_other_drivers_are_refused_by_name(name: str) -> None:
         server_url(url)
     assert str(caught.value).startswith(f"{name} is not supported")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", ["%00", "\0", "\ud800"], ids=["escaped NUL", "NUL", "surrogate"])
+@pytest.mark.parametrize(
+    "url",
+    ["{}:secret@host/n", "u:{}@host/n", "host/n{}", "host/n?sslmode={}", "host/n?host={}&host=b"],
+)
+def test_what_no_server_can_be_told_is_refused(url: str, bad: str) -> None:
+    with pytest.raises(ConfigurationError, match="neither NUL nor surrogates") as caught:
+        server_url(make_url(f"postgresql://{url.format(bad)}"))
+    assert "secret" not in str(caught.value)
