@@ -131,3 +131,11 @@ OPENING(open64)
     }
 LOCKING(fcntl)
 LOCKING(fcntl64)
+
+/* Whoever waits for a lock that is refused for ever waits a hundredth of the time: SQLite takes ten
+ * seconds, counted in naps, to give up on the locks of its log. */
+int usleep(useconds_t microseconds) {
+    NEXT(usleep);
+    int in_vain = (__atomic_load_n(&counted, __ATOMIC_SEQ_CST) & LOCK) && (mode & FOREVER);
+    return next(in_vain ? microseconds / 100 : microseconds);
+}
