@@ -268,7 +268,7 @@ def test_an_unknown_outcome_is_either_all_or_nothing(source: Path, target: Place
     schema.upgrade(url_of(target))
     event.listen(Engine, "commit", break_commit)
     try:
-        with pytest.raises(OutcomeUnknown, match="either complete or empty"):
+        with pytest.raises(OutcomeUnknown, match="either complete or empty") as caught:
             move(
                 url_of(source),
                 url_of(target),
@@ -276,6 +276,7 @@ def test_an_unknown_outcome_is_either_all_or_nothing(source: Path, target: Place
             )
     finally:
         event.remove(Engine, "commit", break_commit)
+    assert "\n" not in str(caught.value)
     assert is_empty(target)
 
 

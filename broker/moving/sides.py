@@ -97,7 +97,7 @@ def commit(transaction: Transaction, translate: Callable[[BaseException], Except
         ours = translate(error)
         if isinstance(ours, OutcomeUnknown):
             raise OutcomeUnknown(
-                f"COMMIT failed ({error}), and the target is either complete or empty: move again,"
+                f"COMMIT failed ({getattr(error, 'orig', None) or error}), and the target is either complete or empty: move again,"
                 " which is refused if it is complete"
             ) from error
         raise ours from error

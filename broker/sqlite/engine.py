@@ -246,10 +246,11 @@ def translate_commit(error: BaseException) -> Exception:
     failed: then the next recovery decides. Anything that is not SQLite's own error (a connection
     lost on the way, an interrupt) leaves the outcome open too.
     """
-    code = primary_code(getattr(error, "orig", None) or error)
+    driver_error = getattr(error, "orig", None) or error
+    code = primary_code(driver_error)
     if not isinstance(error, Exception) or code is None or code == sqlite3.SQLITE_IOERR:
         return OutcomeUnknown(
-            f"COMMIT failed ({error}) and may or may not have taken effect: repeat the call with"
-            " the same messageId or requestId"
+            f"COMMIT failed ({driver_error}) and may or may not have taken effect: repeat the call"
+            " with the same messageId or requestId"
         )
     return translate(error)
