@@ -124,6 +124,26 @@ class Array:
         return handler(schema["json_schema"])
 
 
+class Default:
+    """What null means for a field with a default, as that is optional like any other."""
+
+    def __init__(self, default: int) -> None:
+        self._default = default
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> cs.CoreSchema:
+        return cs.no_info_before_validator_function(self._unless_null, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: cs.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "null"}]}
+
+    def _unless_null(self, value: Any) -> Any:
+        return self._default if value is None else value
+
+
 Id = Annotated[str, _Text(1, r"^[^\x00\x01][^\x00]*$", "without NUL and not beginning with U+0001")]
 Position = Annotated[str, _Text(0, r"^[^\x00]*$", "without NUL")]
 Natural = Annotated[int, _Integer(0)]

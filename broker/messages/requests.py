@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from broker.messages.fields import (
     MAX_PAGE_EVENTS,
     Array,
+    Default,
     Id,
     JsonValue,
     ListLimit,
@@ -70,6 +71,7 @@ _LEFT_OUT = Field(exclude_if=is_none)  # of the wire form, when absent
 OptionalId = Annotated[Id | None, _LEFT_OUT]
 OptionalNatural = Annotated[Natural | None, _LEFT_OUT]
 OptionalPosition = Annotated[Position | None, _LEFT_OUT]
+FromTheStart = Annotated[Natural, Default(0)]
 
 
 class LeaseCredential(Request):
@@ -204,7 +206,7 @@ class ReadEventsRequest(Request):
     """All events of a stream after a revision, in revision order."""
 
     stream_id: Id
-    after_revision: Natural = 0
+    after_revision: FromTheStart = 0
 
 
 class Authorization(Request):
@@ -256,16 +258,16 @@ class ListStreamsRequest(Request):
 class ReadJournalRequest(Request):
     """Events of the whole database after a cursor, in cursor order: at most `limit` a page."""
 
-    after_cursor: Natural = 0
-    limit: PageLimit = MAX_PAGE_EVENTS
+    after_cursor: FromTheStart = 0
+    limit: Annotated[PageLimit, Default(MAX_PAGE_EVENTS)] = MAX_PAGE_EVENTS
 
 
 class ReadModelEventsRequest(Request):
     """A workspace's read-model events after a cursor, in cursor order."""
 
     workspace_id: Id
-    after_cursor: Natural = 0
-    limit: ListLimit = 128
+    after_cursor: FromTheStart = 0
+    limit: Annotated[ListLimit, Default(128)] = 128
 
 
 class ReadModelSourcesRequest(Request):
@@ -273,7 +275,7 @@ class ReadModelSourcesRequest(Request):
 
     workspace_id: Id
     after_stream_id: OptionalPosition = None
-    limit: ListLimit = 128
+    limit: Annotated[ListLimit, Default(128)] = 128
 
 
 class ReadProjectionRequest(Request):
@@ -288,7 +290,7 @@ class ListPendingOutboxRequest(Request):
     `as_of` (ms since 1970) is the time to compare with, by default broker time.
     """
 
-    limit: Positive = 100
+    limit: Annotated[Positive, Default(100)] = 100
     as_of: OptionalNatural = None
 
 

@@ -14,8 +14,12 @@ from broker.messages import (
     AcquireLeaseRequest,
     CommitRequest,
     Lease,
+    ListPendingOutboxRequest,
     ReadAuthorizedEventsPageRequest,
     ReadEventsRequest,
+    ReadJournalRequest,
+    ReadModelEventsRequest,
+    ReadModelSourcesRequest,
     Request,
     validate,
 )
@@ -52,6 +56,26 @@ def test_null_for_an_optional_field_of_an_event_means_absent(name: str) -> None:
     null = validate(CommitRequest, changed(COMMIT, ("events", 0, name), None))
     assert null == validate(CommitRequest, changed(COMMIT, ("events", 0, name), ABSENT))
     assert name not in null.to_json()["events"][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "required", "name"),
+    [
+        (ReadEventsRequest, {"streamId": "s"}, "afterRevision"),
+        (ReadJournalRequest, {}, "afterCursor"),
+        (ReadJournalRequest, {}, "limit"),
+        (ReadModelEventsRequest, {"workspaceId": "w"}, "afterCursor"),
+        (ReadModelEventsRequest, {"workspaceId": "w"}, "limit"),
+        (ReadModelSourcesRequest, {"workspaceId": "w"}, "limit"),
+        (ListPendingOutboxRequest, {}, "limit"),
+    ],
+)
+def test_null_for_a_field_with_a_default_means_absent(
+    kind: type[Request], required: dict[str, Any], name: str
+) -> None:
+    assert validate(kind, required | {name: None}) == validate(kind, required)
+    wanted = kind.model_json_schema()["properties"][name]
+    assert wanted["anyOf"][1] == {"type": "null"}
 
 
 def test_null_is_a_reply_and_absence_is_none() -> None:

@@ -118,7 +118,7 @@ def test_a_limit_over_512_is_reported_as_a_limit(kind: type[Request], limit: flo
         validate(kind, LIST_KINDS[kind] | {"limit": limit})
 
 
-@pytest.mark.parametrize("limit", [0, -1, 2**53, 1.5, "513", True, None])
+@pytest.mark.parametrize("limit", [0, -1, 2**53, 1.5, "513", True])
 @pytest.mark.parametrize("kind", LIST_KINDS)
 def test_a_limit_that_is_none_is_reported_as_a_field(kind: type[Request], limit: object) -> None:
     with expect_refusal(InvalidRequest, field="limit"):
