@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.proof import linearizability
 from tests.proof.report import Proof
 
-PROOFS: tuple[Proof, ...] = ()
+PROOFS: tuple[Proof, ...] = (linearizability.PROOF,)

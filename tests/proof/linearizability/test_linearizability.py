@@ -1,0 +1,60 @@
+"""The short form: histories of real processes, and builds of the store that must be caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.proof.edited import Edit
+from tests.proof.linearizability import PROOF
+from tests.proof.linearizability.histories import COUNTS, try_histories
+from tests.proof.task import Task
+
+MOST = 100  # histories in which a broken build has to be found out
+
+# What is broken, and how; each is found out by what somebody is told.
+BROKEN = {
+    "a credential is not looked at": Edit(
+        "broker.leases",
+        """        and epoch == credential.epoch
+        and hmac.compare_digest(nonce.encode(), credential.nonce.encode())
+""",
+        "",
+    ),
+    "a lease that has expired is as good as another": Edit(
+        "broker.leases", "        expires_at > now\n        and epoch", "        epoch"
+    ),
+    "a lease that somebody holds is given to others": Edit(
+        "broker.leases", "return lease is not None and lease.expires_at > now", "return False"
+    ),
+    "an epoch comes twice": Edit(
+        "broker.leases", "found.of_stream.epoch + 1", "found.of_stream.epoch"
+    ),
+    "the expected revision is not looked at": Edit(
+        "broker.journal", "if actual != commit.expected_revision:", "if False:"
+    ),
+    "the inbox is not looked at": Edit(
+        "broker.journal", "if request_hash is not None:", "if False:"
+    ),
+    "receipts are not looked at": Edit("broker.leases", "if row[2] is not None:", "if False:"),
+}
+
+
+@pytest.mark.parametrize("seed", [1, 1_000])
+def test_histories_of_several_processes_are_linearizable(
+    task_of: Callable[[int, int], Task], seed: int
+) -> None:
+    report = PROOF.try_it(task_of(25, seed))
+    assert report.violations == []
+    assert report.counts["operations"] > 400
+    assert report.counts["processes killed"] > 0
+    assert list(report.counts) == list(COUNTS)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_store_that_breaks_a_promise_is_found_out(path: Path, name: str) -> None:
+    task = Task(MOST, 1, path.parent)
+    report = try_histories(task, [BROKEN[name]], until_broken=True)
+    assert len(report.violations) == 1
