@@ -140,3 +140,9 @@ class OutcomeUnknown(DatabaseError):
     """
 
     code = "outcome_unknown"
+
+
+def said_by(error: Exception) -> str:
+    """What an error of SQLAlchemy's says of itself, without a statement and the values it had."""
+    said = str(error.args[0]) if error.args else type(error).__name__
+    return said.partition(" Original exception was:")[0]

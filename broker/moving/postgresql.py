@@ -13,7 +13,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from broker.errors import SchemaError
 from broker.moving.sides import Side, commit, require_empty
 from broker.moving.tables import TABLES, Listing, Row
-from broker.postgresql.engine import make_engine, set_up, translate, translate_commit
+from broker.postgresql.engine import (
+    hide_values,
+    make_engine,
+    set_up,
+    translate,
+    translate_commit,
+)
 from broker.schema import LOCK_TIMEOUT_MS, upgrade, verify
 
 T = TypeVar("T")
@@ -93,6 +99,7 @@ class PostgresqlSide(Side):
     """A connection in a transaction."""
 
     def translate(self, error: Exception) -> Exception:
+        hide_values(error)
         return translate(error)
 
     @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.postgresql.engine import driver_error
+from broker.postgresql.engine import driver_error, hide_values
 from broker.postgresql.wire import Wire
 from broker.statements import Channel, Row, Statement, Style, Violation
 
@@ -97,6 +97,7 @@ class PipelineChannel(Channel):
         except Exception as error:
             with suppress(Exception):  # it may be lost
                 self._wire.enter()
+            hide_values(error)
             raise_violation(error)
             raise
         self._wire.enter()
@@ -245,5 +246,6 @@ class CursorChannel(Channel):
         try:
             self._cursor.execute(sql, arrange(parameters) if arrange else parameters)
         except Exception as error:
+            hide_values(error)
             raise_violation(error)
             raise

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Engine, Pool, create_engine, event, make_url
 from sqlalchemy import exc as sa_exc
+from sqlalchemy.engine import ExceptionContext
 
 from broker.errors import (
     ConfigurationError,
@@ -14,6 +15,7 @@ from broker.errors import (
     DatabaseUnavailable,
     OutcomeUnknown,
     SchemaError,
+    said_by,
 )
 from broker.options import BUSY_TIMEOUT_MS
 from broker.postgresql.server_url import server_url
@@ -32,6 +34,9 @@ _PATIENCE_WITH_THE_NETWORK = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
+
+#: Options of libpq that nothing may show; the password has its own place in a URL.
+_SECRETS = {"oauth_client_secret", "scram_client_key", "scram_server_key", "sslpassword"}
 
 SERIALIZATION_FAILURE = "40001"
 DEADLOCK_DETECTED = "40P01"
@@ -72,6 +77,8 @@ _WHAT_TO_DO = {
     "26000": _POOLED,
     "42P05": _POOLED,
 }
+#: Errors whose detail is about a key or a name, and not about a row.
+_WHICH_KEY = {"23503", "23505", "2BP01"}
 _NO_SUCH_TABLE = {"42P01", "3F000", "42703", "42883"}
 
 
@@ -87,7 +94,8 @@ def make_engine(
 
     `busy_timeout_ms` is how long a statement waits for another's lock, a caller for one of the
     `pool_size` connections, and about how long connecting may take. With `transaction_pooler` no
-    session keeps anything: neither prepared statements nor settings.
+    session keeps anything: neither prepared statements nor settings. Neither errors nor logs show
+    what values statements had, and neither does the engine's URL what is secret in the one given.
 
     Raises ConfigurationError for a URL that the driver cannot use.
     """
@@ -103,12 +111,17 @@ def make_engine(
     arguments = _connect_arguments(url, busy_timeout_ms, transaction_pooler=transaction_pooler)
     try:
         engine = create_engine(
-            url, connect_args=arguments, isolation_level="READ COMMITTED", **options
+            url.difference_update_query(_SECRETS),
+            connect_args=arguments,
+            isolation_level="READ COMMITTED",
+            hide_parameters=True,
+            **options,
         )
     except (ValueError, TypeError, sa_exc.ArgumentError) as error:
         raise ConfigurationError(
             f"this URL has an option that PostgreSQL's driver cannot use: {error}"
         ) from error
+    event.listen(engine, "handle_error", _hide_values)
     if not transaction_pooler:
         _set_up_sessions(engine, busy_timeout_ms)
     return engine
@@ -125,6 +138,7 @@ def _connect_arguments(
         **_PATIENCE_WITH_THE_NETWORK,
     }
     arguments = {name: value for name, value in wanted.items() if name not in url.query}
+    arguments |= {name: url.query[name] for name in _SECRETS & url.query.keys()}
     if transaction_pooler:
         arguments["prepare_threshold"] = None
     return arguments
@@ -162,7 +176,7 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, sa_exc.DBAPIError) and isinstance(error.orig, Exception):
         return translate(error.orig)
     if isinstance(error, sa_exc.SQLAlchemyError):
-        return DatabaseError(f"the session cannot be used: {error}")
+        return DatabaseError(f"the session cannot be used: {said_by(error)}")
     return _translate_driver(error) if _is_drivers(error) else error
 
 
@@ -236,7 +250,32 @@ def _translate_driver(error: Exception) -> Exception:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join((_sentence(error) or str(error)).split()) or type(error).__name__
+
+
+def hide_values(error: BaseException) -> None:
+    """Leave of what an error of the driver says, and prints, the server's own sentence.
+
+    Its detail and context may quote whole rows, nonces included. Programs find them in `error.diag`.
+    """
+    sentence = _sentence(error)
+    if sentence:
+        error.args = (sentence,)
+
+
+def _sentence(error: BaseException) -> str | None:
+    said = getattr(error, "diag", None)
+    sentence: str | None = getattr(said, "message_primary", None)
+    if sentence and sqlstate(error) in _WHICH_KEY and said is not None and said.message_detail:
+        return f"{sentence}: {said.message_detail}"
+    return sentence
+
+
+def _hide_values(context: ExceptionContext) -> None:
+    error, around = context.original_exception, context.sqlalchemy_exception
+    hide_values(error)
+    if around is not None and _sentence(error):
+        around.args = (f"({type(error).__name__}) {_sentence(error)}",)
 
 
 def driver_error(state: str | None, message: str) -> psycopg.Error:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+# Of a URL in the wrong place, in which there may be an @ that should have been %40.
+_PASSWORD = re.compile(r"(:/+[^\s/:@]*):\S*@")
+
 
 def printable(line: str) -> str:
     """A line whose characters are all for reading: the others are written as their escapes.
@@ -14,5 +19,5 @@ def printable(line: str) -> str:
 
 
 def one_line(message: str) -> str:
-    """A message in one line that is printable, whatever it holds."""
-    return printable(" ".join(message.split()))
+    """A message in one line that is printable, whatever it holds; no password in a URL is."""
+    return _PASSWORD.sub(r"\1:***@", printable(" ".join(message.split())))

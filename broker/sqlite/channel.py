@@ -111,4 +111,7 @@ class Rows:
 
 def _undecodable(error: sqlite3.OperationalError) -> Exception:
     # Of all OperationalErrors only this one comes from the driver itself, without a result code.
-    return error if primary_code(error) is not None else Undecodable()
+    if primary_code(error) is not None:
+        return error
+    error.args = ("a text is not UTF-8",)  # instead of the text, in which a nonce may be
+    return Undecodable()

@@ -39,3 +39,15 @@ def test_what_no_server_can_be_told_is_refused(url: str, bad: str) -> None:
     with pytest.raises(ConfigurationError, match="neither NUL nor surrogates") as caught:
         server_url(make_url(f"postgresql://{url.format(bad)}"))
     assert "secret" not in str(caught.value)
+
+
+def test_a_password_among_the_options_is_put_where_passwords_are() -> None:
+    url = server_url(make_url("postgresql://user:other@host/name?password=secret&sslmode=require"))
+    assert url.password == "secret"  # noqa: S105  # which libpq would have taken
+    assert url.render_as_string() == "postgresql+psycopg://user:***@host/name?sslmode=require"
+
+
+def test_a_password_with_a_sign_that_ends_it_is_not_taken_for_a_host() -> None:
+    with pytest.raises(ConfigurationError, match="two @ in this URL") as caught:
+        server_url(make_url("postgresql://user:pass@secret@host/name"))
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,1 @@
+"""What docs/threat_model.md says, tried."""
