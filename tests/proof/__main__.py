@@ -5,7 +5,7 @@ Annotations are not postponed here: those of a subcommand name its proof.
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -41,24 +41,30 @@ def _command(proof: Proof) -> Callable[..., None]:
         ] = None,
         backend: Annotated[Backend, typer.Option()] = "sqlite",
     ) -> None:
-        if backend not in proof.backends:
-            raise typer.BadParameter(f"{proof.name} is about {' and '.join(proof.backends)} alone")
-        with _task(runs, secrets.randbelow(2**31) if seed is None else seed, backend) as task:
-            report = proof.try_it(task)
-        _show(proof, task, report)
-        if report.violations:
-            raise typer.Exit(1)
+        carry_out(proof, runs, seed, backend)
 
     return command
 
 
+def carry_out(proof: Proof, runs: int, seed: int | None, backend: Backend) -> None:
+    """Try a proof and print what it saw; raises typer.Exit(1) if a promise was broken."""
+    if backend not in proof.backends:
+        raise typer.BadParameter(f"{proof.name} is about {' and '.join(proof.backends)} alone")
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    with _task(runs, seed, backend, proof.server) as task:
+        report = proof.try_it(task)
+    _show(proof, task, report)
+    if report.violations:
+        raise typer.Exit(1)
+
+
 @contextmanager
-def _task(runs: int, seed: int, backend: Backend) -> Iterator[Task]:
+def _task(runs: int, seed: int, backend: Backend, settings: Mapping[str, str]) -> Iterator[Task]:
     with tempfile.TemporaryDirectory(prefix="broker-proof-") as folder:
         if backend == "sqlite":
             yield Task(runs, seed, Path(folder))
             return
-        with running() as server, closing(Databases(server.url)) as databases:
+        with running(**settings) as server, closing(Databases(server.url)) as databases:
             yield Task(runs, seed, Path(folder), databases)
 
 

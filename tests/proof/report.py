@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.proof.task import Backend, Task
@@ -52,7 +52,8 @@ class Proof:
     """A promise that can be tried.
 
     `shows` is what it proves, in a line; `unit` what its `runs` count; `runs` how many unless told.
-    `try_it` never raises for a broken promise: it reports every one of them.
+    `try_it` never raises for a broken promise: it reports every one of them. `server` are settings
+    that a PostgreSQL server has to have for it.
     """
 
     name: str
@@ -61,3 +62,4 @@ class Proof:
     runs: int
     try_it: Callable[[Task], Report]
     backends: Sequence[Backend] = ("sqlite", "postgresql")
+    server: Mapping[str, str] = field(default_factory=dict)
