@@ -51,11 +51,11 @@ COUNTS = (
     "operations",
     "processes killed",
     "connections cut",
-    "operations without an answer",
-    "operations that were told that nothing was stored",
-    "histories left out as the clock was set",
-    "histories too large",
-    "histories not linearizable",
+    "unanswered",
+    "answered that nothing was stored",
+    "left out as the clock was set",
+    "too large",
+    "not linearizable",
 )
 
 
@@ -81,11 +81,11 @@ class _Site:
             report.broken(seed, f"an error that no operation may end with: {failure}")
             return
         report.counts["operations"] += len(records.calls)
-        report.counts["operations without an answer"] += records.unknown + records.cut_off
-        report.counts["operations that were told that nothing was stored"] += records.nothing
+        report.counts["unanswered"] += records.unknown + records.cut_off
+        report.counts["answered that nothing was stored"] += records.nothing
         offset, error = _offset(self.place, self.control)
         if abs(offset - self.offset) > CLOCK_SET_MS + error:
-            report.counts["histories left out as the clock was set"] += 1
+            report.counts["left out as the clock was set"] += 1
             self.offset = offset
             return
         _judge(records, seed, report)
@@ -143,9 +143,9 @@ def _judge(records: Records, seed: int, report: Report) -> None:
         if is_linearizable(history, State(), step):
             return
     except TooLarge:
-        report.counts["histories too large"] += 1
+        report.counts["too large"] += 1
         return
-    report.counts["histories not linearizable"] += 1
+    report.counts["not linearizable"] += 1
     wrong = ""
     with suppress(TooLarge):
         wrong = ", from this answer on:\n" + listing([failing_answer(history, State(), step)])

@@ -86,8 +86,8 @@ class Knowledge:
             self.credentials.setdefault(result["actorId"], []).append(credential)
         elif method == "commit" and isinstance(result, dict):
             self.revisions[result["streamId"]] = result["revision"]
-        elif method == "get_stream_revision" and result is not None:
-            self.revisions[request["streamId"]] = int(result)
+        elif method == "get_stream_revision" and isinstance(result, int):
+            self.revisions[request["streamId"]] = result
         elif refusal and refusal["code"] == "revision_conflict":
             self.revisions[request["streamId"]] = refusal["details"]["actualRevision"]
 
