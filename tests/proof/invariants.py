@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from broker.clock import MAX_SAFE_INTEGER
@@ -19,21 +20,36 @@ CAPACITY = Options().receipt_capacity
 _SHOWN = 3  # of the rows that break a rule
 
 
-def broken(place: Place, *, receipt_capacity: int = CAPACITY) -> list[str]:
+def broken(place: Place, *, receipt_capacity: int = CAPACITY, was_opened: bool = True) -> list[str]:
     """Each rule that the store at a place breaks, with some of the rows; empty if it is sound.
 
-    The database must be at head. A file is recovered by that, as by any client that opens it.
+    The database must be at head. A file is recovered by that, as by any client that opens it. One
+    that was made or migrated, and never opened since, may lack the clock's floor.
     """
-    is_file = not isinstance(place, PostgresPlace)
-    begin = "BEGIN" if is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ"
     with client(place) as other:
-        other.execute(begin)
+        return broken_for(other, place, receipt_capacity=receipt_capacity, was_opened=was_opened)
+
+
+def broken_for(
+    other: Client, place: Place, *, receipt_capacity: int = CAPACITY, was_opened: bool = True
+) -> list[str]:
+    """As `broken`, by a client that is connected to the place already."""
+    is_file = not isinstance(place, PostgresPlace)
+    with snapshot(other, place):
         found = list(_broken_rules(other, _RULES | (_OF_FILES if is_file else _OF_SERVERS)))
         found += _broken_results(other)
-        found += _broken_floor(other, is_exact=is_file)
+        found += _broken_floor(other, is_exact=is_file, may_lack=not was_opened)
         found += _broken_receipts(other, receipt_capacity)
-        other.execute("ROLLBACK")
     return found
+
+
+@contextmanager
+def snapshot(other: Client, place: Place) -> Iterator[None]:
+    """A block in which all that a client reads is of one moment."""
+    is_file = not isinstance(place, PostgresPlace)
+    other.execute("BEGIN" if is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ")
+    yield
+    other.execute("ROLLBACK")
 
 
 def _broken_rules(other: Client, rules: dict[str, str]) -> Iterator[str]:
@@ -209,10 +225,12 @@ def _broken_receipts(other: Client, capacity: int) -> Iterator[str]:
     yield from _say("no lease that was granted has an epoch beyond its stream's", against)
 
 
-def _broken_floor(other: Client, *, is_exact: bool) -> Iterator[str]:
+def _broken_floor(other: Client, *, is_exact: bool, may_lack: bool) -> Iterator[str]:
     """The clock's floor; on a server a commit may leave it to another that overlaps it."""
     found = other.execute("SELECT value FROM metadata WHERE key = 'logical_time_floor'").fetchall()
     texts = [text for (text,) in found]
+    if may_lack and not texts:
+        return
     if len(texts) != 1 or not _is_canonical(texts[0]):
         yield f"not so: the clock's floor is a canonical integer: {texts!r}"
         return

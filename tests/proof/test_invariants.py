@@ -78,6 +78,11 @@ def test_receipts_beyond_their_capacity_are_found(used: Place) -> None:
     assert found == "not so: there are at most 0 receipts: 1"
 
 
+def test_a_store_that_was_never_opened_may_lack_the_floor(used: Place) -> None:
+    _break(used, "DELETE FROM metadata WHERE key = 'logical_time_floor'")
+    assert broken(used, was_opened=False) == []
+
+
 def _break(place: Place, sql: str) -> None:
     """Do what no client is let: guards and keys are switched off for it."""
     with client(place) as other:

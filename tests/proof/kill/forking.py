@@ -1,0 +1,67 @@
+"""The nursery's process: it has imported everything, and forks a worker in a few milliseconds.
+
+It has no store open and one thread, and the shim of `tests.proof.shim` is loaded in it, so that it
+is in its workers too. A worker that has died stays a zombie until it is asked about, and so its
+process id means nobody else.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+from tests.proof.kill.nursery import MOST_BYTES
+from tests.proof.kill.worker import Job, work
+
+
+def _serve(supervisor: socket.socket) -> None:
+    children: set[int] = set()
+    try:
+        while True:
+            message, files, _, _ = socket.recv_fds(supervisor, MOST_BYTES, 2)
+            if not message:
+                return
+            asked = json.loads(message)
+            if "job" in asked:
+                pid = _fork(supervisor, Job(**asked["job"]), *files)
+                children.add(pid)
+                supervisor.send(b"%d" % pid)
+            else:
+                children.discard(asked["end of"])
+                _, status = os.waitpid(asked["end of"], 0)
+                supervisor.send(b"%d" % os.waitstatus_to_exitcode(status))
+    finally:
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _fork(supervisor: socket.socket, job: Job, book: int, orders: int) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            supervisor.close()
+            code = work(job, book, orders)
+        finally:
+            os._exit(code)
+    os.close(book)
+    os.close(orders)
+    return pid
+
+
+def main() -> None:
+    """Fork workers until nobody is at the other end of the socket."""
+    gc.freeze()  # what was imported stays shared with the workers
+    with socket.socket(fileno=int(sys.argv[1])) as supervisor:
+        _serve(supervisor)
+
+
+if __name__ == "__main__":
+    main()

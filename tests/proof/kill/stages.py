@@ -1,0 +1,155 @@
+"""Where runs are: a file for each on SQLite, a database for a few on PostgreSQL, as deeds need them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from broker import Broker, schema
+from broker.cli.demo import legacy
+from tests.places import TABLES, Client, Place, backend_of, url_of
+from tests.proof.kill.evidence import Evidence
+from tests.proof.task import Task
+from tests.support import acquire, commit_request, outbox_message
+
+RUNS_IN_A_DATABASE = 8  # so that receipts stay below their capacity, and reading all is quick
+
+HEAD = 3  # the version of the schema
+NOTHING = Evidence({}, {}, {}, {}, {}, {}, {}, {})
+
+
+class Stages:
+    """Makes places; each holds what its deed begins with."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._shared = ExitStack()
+        self._left = 0
+        self._place: Place | None = None
+        self._templates: dict[str, tuple[Path, Evidence]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._shared.close()
+
+    @contextmanager
+    def one(self, deed: str | None) -> Iterator[tuple[Place, Evidence]]:
+        """A place for a deed, and what is in it; a new one, or one on a server with other runs."""
+        if self._task.databases is None:
+            with self._file(deed) as (path, evidence):
+                yield path, evidence
+        elif deed == "open nothing":
+            with self._task.databases.one_empty() as place:
+                yield place, NOTHING
+        else:
+            shared = self._database()
+            yield shared, Evidence.of(shared)
+
+    def _database(self) -> Place:
+        if not self._left or self._place is None:
+            self._shared.close()
+            self._place = self._shared.enter_context(self._task.place())
+            self._left = RUNS_IN_A_DATABASE
+        self._left -= 1
+        return self._place
+
+    @contextmanager
+    def _file(self, deed: str | None) -> Iterator[tuple[Path, Evidence]]:
+        with self._task.place() as place:
+            assert isinstance(place, Path)
+            if deed == "open nothing":
+                place.unlink()
+                yield place, NOTHING
+                return
+            template, evidence = self._template(deed)
+            if template != place:
+                for part in template.parent.iterdir():
+                    shutil.copyfile(part, place.parent / part.name)
+            yield place, evidence
+
+    def _template(self, deed: str | None) -> tuple[Path, Evidence]:
+        name = deed if deed in _MADE else "open a store"
+        if name not in self._templates:
+            folder = self._task.folder / f"template of {name}".replace(" ", "-")
+            folder.mkdir()
+            path = folder / "broker.db"
+            self._templates[name] = path, _MADE[name](path)
+        return self._templates[name]
+
+
+def _new_store(path: Path) -> Evidence:
+    Broker.open(url_of(path)).close()
+    return NOTHING
+
+
+def _old_store(path: Path) -> Evidence:
+    """A file of version 1, and what is in it once it was migrated."""
+    legacy.make(path)
+    migrated = path.with_name("migrated.db")
+    shutil.copyfile(path, migrated)
+    schema.upgrade(url_of(migrated))
+    evidence = Evidence.of(migrated)
+    for part in path.parent.glob("migrated.db*"):
+        part.unlink()
+    return evidence
+
+
+def _log(path: Path) -> Evidence:
+    """A file whose last commits are in the log alone, as when its writer was killed."""
+    original = path.with_name("original.db")
+    with Broker.open(url_of(original)) as store:
+        lease = acquire(store, "before", "before/stream")
+        for revision in range(3):
+            outbox = [outbox_message(f"before/o{revision}")]
+            message = f"before/m{revision}"
+            store.commit(commit_request(lease, message, expectedRevision=revision, outbox=outbox))
+        for ending in ("", "-wal"):
+            shutil.copyfile(f"{original}{ending}", f"{path}{ending}")
+    original.unlink()
+    copied = path.with_name("copy.db")
+    for ending in ("", "-wal"):
+        shutil.copyfile(f"{path}{ending}", f"{copied}{ending}")
+    evidence = Evidence.of(copied)
+    for part in path.parent.glob("copy.db*"):
+        part.unlink()
+    return evidence
+
+
+_MADE = {"open a store": _new_store, "migrate": _old_store, "open a log": _log}
+
+
+# What a deed that opens may leave: what was there before, or a store at head.
+_MAY_LEAVE: dict[str | None, set[int | None]] = {
+    "open nothing": {None, HEAD},
+    "migrate": {1, HEAD},
+}
+
+
+def opens(deed: str | None) -> bool:
+    """Whether a deed makes or migrates a store."""
+    return deed in _MAY_LEAVE
+
+
+def half_made(version: int | None, deed: str | None) -> list[str]:
+    """That a store of this version is neither what was there before the deed, nor one at head."""
+    is_whole = version in _MAY_LEAVE.get(deed, {HEAD})
+    return [] if is_whole else [f"{deed} left a store of version {version}"]
+
+
+def version_of(other: Client, place: Place) -> int | None:
+    """The version of a store's schema as a plain client reads it; None if there is nothing at all."""
+    if not other.execute(TABLES[backend_of(place)]).fetchall():
+        return None
+    version = "SELECT value FROM metadata WHERE key = 'schema_version'"
+    return int(other.execute(version).fetchall()[0][0])
