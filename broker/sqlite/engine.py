@@ -10,7 +10,16 @@ import sqlite3
 import time
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Pool, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    ExceptionContext,
+    Pool,
+    create_engine,
+    event,
+    make_url,
+)
 from sqlalchemy import exc as sa_exc
 
 from broker.errors import (
@@ -19,6 +28,7 @@ from broker.errors import (
     DatabaseError,
     DatabaseUnavailable,
     OutcomeUnknown,
+    said_by,
 )
 from broker.options import BUSY_TIMEOUT_MS
 from broker.sqlite.database_file import require_file
@@ -126,6 +136,22 @@ def _install(engine: Engine, busy_timeout_ms: int, *, wal: bool, foreign_keys: b
         if state.asyncio_safe and not state.terminate_only and in_transaction(dbapi_connection):
             dbapi_connection.rollback()
 
+    event.listen(engine, "handle_error", _let_go_if_read_only)
+
+
+def _let_go_if_read_only(context: ExceptionContext) -> None:
+    if is_read_only(context.original_exception):
+        context.is_disconnect = True
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether a connection has shown by this error that it can only read, so that it is to go.
+
+    SQLite opens a file that it may not write for reading, without a word, and were that only for a
+    moment: in a pool such a connection would turn down writes for ever.
+    """
+    return primary_code(error) == sqlite3.SQLITE_READONLY
+
 
 def refuse_autocommit_false(dbapi_connection: Any) -> None:
     """Raise ConfigurationError for the driver mode that excludes BEGIN IMMEDIATE.
@@ -220,7 +246,7 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, sa_exc.DBAPIError) and isinstance(error.orig, Exception):
         return translate(error.orig)
     if isinstance(error, sa_exc.SQLAlchemyError):
-        return DatabaseError(f"the session cannot be used: {error}")
+        return DatabaseError(f"the session cannot be used: {said_by(error)}")
 
     code = primary_code(error)
     if code in _IN_USE:

@@ -16,7 +16,13 @@ from broker.options import Options
 from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.corruption import as_ours
 from broker.sqlite.database_file import require_file_connection
-from broker.sqlite.engine import BEGINS, in_transaction, refuse_autocommit_false, translate
+from broker.sqlite.engine import (
+    BEGINS,
+    in_transaction,
+    is_read_only,
+    refuse_autocommit_false,
+    translate,
+)
 from broker.statements import Statement
 from broker.transaction import Read, Transaction, Write
 
@@ -77,7 +83,9 @@ class SQLiteJoined:
             raise
 
     def ours(self, error: Exception) -> Exception:
-        """The error to raise, `from error`."""
+        """The error to raise, `from error`; a connection that can only read is let go of."""
+        if is_read_only(error):
+            self.connection.invalidate()
         return as_ours(error, self.transaction.channel)
 
     def _begin_write(self) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from broker import Broker
-from broker.errors import StoreClosed
+from broker import IMMEDIATE, Broker
+from broker.errors import DatabaseUnavailable, StoreClosed
 from tests.places import rows
 from tests.sqlite_support import connections_of
 from tests.support import (
@@ -132,3 +135,23 @@ def test_a_write_that_begins_to_wait_before_close_gets_no_connection_after_it(
     with pytest.raises(StoreClosed):
         acquire(store)
     assert rows(path, "SELECT * FROM actor_leases") == []
+
+
+def test_a_connection_that_may_only_read_is_not_kept_once_that_was_noticed(
+    store: Broker, path: Path
+) -> None:
+    def open_for_reading(_dialect: Any, _record: Any, _args: Any, _options: Any) -> Any:
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+
+    def join(name: str) -> None:
+        with Session(store.engine.execution_options(**IMMEDIATE)) as session, session.begin():
+            acquire(store.unit_of_work(session), name, name)
+
+    # As SQLite does by itself where it is refused to open a file for writing, if only for a moment.
+    event.listen(store.engine, "do_connect", open_for_reading)
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        join("refused")
+    event.remove(store.engine, "do_connect", open_for_reading)
+
+    join("healed")
+    assert rows(path, "SELECT actor_id FROM actor_leases") == [("healed",)]
