@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.proof import linearizability
+from tests.proof import fuzz, linearizability
 from tests.proof.report import Proof
 
-PROOFS: tuple[Proof, ...] = (linearizability.PROOF,)
+PROOFS: tuple[Proof, ...] = (
+    linearizability.PROOF,
+    fuzz.PROOF,
+)
