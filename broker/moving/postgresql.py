@@ -21,6 +21,7 @@ from broker.postgresql.engine import (
     translate_commit,
 )
 from broker.schema import LOCK_TIMEOUT_MS, upgrade, verify
+from broker.schema.postgresql.transactions import quoted
 
 T = TypeVar("T")
 
@@ -78,8 +79,7 @@ class PostgresqlPlace:
             "SET LOCAL idle_in_transaction_session_timeout = 0",
         ]
         if self.schema is not None:
-            name = self.schema.replace('"', '""')
-            settings.append(f'SET LOCAL search_path TO "{name}"')
+            settings.append(f"SET LOCAL search_path TO {quoted(self.schema)}")
         return settings
 
 
