@@ -13,19 +13,20 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, Pool, create_engine, event
+from sqlalchemy import Engine, Pool, event
 
 from broker import Broker, UnitOfWork, schema
 from tests.places import BACKENDS, Databases, Place, PlaceOn, backend_of, url_of
 from tests.postgres_server import HOW_TO_GET_IT, URL_VARIABLE, Keeper, find_binaries
-from tests.support import ENGINES, NESTING, Application, ManualClock, UnitOn, open_store
+from tests.support import ENGINES, NESTING, ManualClock, UnitOn, create_orders, open_store
 
 # Tests commit thousands of times, and on a disk each waits for a flush, which no test can see.
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes folders of its own there
@@ -164,7 +165,8 @@ def place_on(
 ) -> PlaceOn:
     """Makes a new place on a backend, for as long as a `with` lasts.
 
-    The store's tables are there, unless the backend is `empty sqlite` or `empty postgresql`.
+    The store's tables are there, unless the backend is `empty sqlite` or `empty postgresql`, and
+    those of an application too on a `postgresql with orders`.
     """
 
     @contextmanager
@@ -176,8 +178,12 @@ def place_on(
             yield file
             return
         databases: Databases = request.getfixturevalue("postgres_databases")
-        make = databases.one_empty if backend.startswith("empty") else databases.one
-        with make() as made:
+        makers: dict[str, Callable[[], AbstractContextManager[Place]]] = {
+            "postgresql": databases.one,
+            "postgresql with orders": partial(databases.one, create_orders),
+            "empty postgresql": databases.one_empty,
+        }
+        with makers[backend]() as made:
             yield made
 
     return make
@@ -185,13 +191,18 @@ def place_on(
 
 @pytest.fixture
 def place(
-    backend: str, tmp_path: Path, sqlite_template: Path, place_on: PlaceOn
+    request: pytest.FixtureRequest,
+    backend: str,
+    tmp_path: Path,
+    sqlite_template: Path,
+    place_on: PlaceOn,
 ) -> Iterator[Place]:
     """Where the test's store will be, on each backend: its tables are there. A file is `path`."""
     if backend == "sqlite":
         yield Path(shutil.copy(sqlite_template, tmp_path / "broker.db"))
         return
-    with place_on(backend) as made:
+    has_orders = "database" in request.fixturenames
+    with place_on("postgresql with orders" if has_orders else backend) as made:
         yield made
 
 
@@ -222,9 +233,8 @@ def store(place: Place, clock: ManualClock) -> Iterator[Broker]:
 def database(place: Place, clock: ManualClock) -> Place:
     """A database with the store's tables and the application's."""
     open_store(place, clock).close()
-    engine = create_engine(url_of(place))
-    Application.metadata.create_all(engine)
-    engine.dispose()
+    if backend_of(place) == "sqlite":  # on a server they are in what was copied
+        create_orders(url_of(place))
     return place
 
 

@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -18,6 +18,7 @@ import psycopg
 from sqlalchemy import URL, make_url
 
 from broker import schema
+from tests.reuse import Original
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class PostgresPlace:
 
 Place: TypeAlias = Path | PostgresPlace
 PlaceOn: TypeAlias = Callable[[str], AbstractContextManager[Place]]
+Prepare: TypeAlias = Callable[[str], None]
 
 BACKENDS = os.environ.get("BROKER_TEST_BACKENDS", "sqlite,postgresql").split(",")
 
@@ -117,8 +119,22 @@ def contents(place: Place) -> dict[str, list[tuple[Any, ...]]]:
         }
 
 
-# A database is dropped a little later: the server waits 100 ms for a client that has just gone.
+# A database is used again, or dropped, a little later: the server takes up to 100 ms to be rid of a
+# client that has just gone.
 USED_DATABASES = 3
+
+
+def _nothing_more(_url: str) -> None:
+    """The store's tables are all there is."""
+
+
+@dataclass
+class _Template:
+    """A database to be copied, and its copies that tests have used."""
+
+    name: str
+    original: Original
+    used: list[str] = field(default_factory=list)
 
 
 class Databases:
@@ -126,40 +142,66 @@ class Databases:
 
     def __init__(self, url: str) -> None:
         self._url = make_url(url).set(drivername="postgresql+psycopg")
-        self._connection = psycopg.connect(_conninfo(self._url), autocommit=True)
-        self._template: str | None = None
+        self._connection = self._connected()
+        self._templates: dict[Prepare, _Template] = {}
         self._used: list[str] = []
 
-    def one(self) -> AbstractContextManager[PostgresPlace]:
-        """A database with the store's tables, for as long as a `with` lasts."""
-        return self._copy(self._template_at_head(), is_at_head=True)
+    def one(self, prepare: Prepare = _nothing_more) -> AbstractContextManager[PostgresPlace]:
+        """A database with the store's tables, for as long as a `with` lasts.
 
-    def one_empty(self) -> AbstractContextManager[PostgresPlace]:
-        """A database with nothing in it, for as long as a `with` lasts."""
-        return self._copy("template0")
+        `prepare` makes what is to be there besides; it is called once, for all of its databases.
+        """
+        return self._copy(self._template(prepare))
 
     @contextmanager
-    def _copy(self, template: str, *, is_at_head: bool = False) -> Iterator[PostgresPlace]:
-        name = self._create(template)
+    def one_empty(self) -> Iterator[PostgresPlace]:
+        """A database with nothing in it, for as long as a `with` lasts."""
+        name = self._create("template0")
         try:
-            yield replace(self._place(name), is_at_head=is_at_head)
+            yield self._place(name)
         finally:
             self._used.append(name)
             if len(self._used) > USED_DATABASES:
                 self._drop(self._used.pop(0))
 
+    @contextmanager
+    def _copy(self, template: _Template) -> Iterator[PostgresPlace]:
+        name = self._as_new(template) or self._create(template.name)
+        try:
+            yield replace(self._place(name), is_at_head=True)
+        finally:
+            template.used.append(name)
+
+    def _as_new(self, template: _Template) -> str | None:
+        """A used copy that is none the worse for it; those that are worse are dropped."""
+        while len(template.used) > USED_DATABASES:
+            name = template.used.pop(0)
+            with closing(self._connected(name)) as connection:
+                if template.original.restore(connection):
+                    return name
+            self._drop(name)
+        return None
+
     def close(self) -> None:
         """Leave nothing behind."""
-        for name in filter(None, [*self._used, self._template]):
+        for template in self._templates.values():
+            self._used += [*template.used, template.name]
+        for name in self._used:
             self._drop(name)
         self._connection.close()
 
-    def _template_at_head(self) -> str:
-        if self._template is None:
+    def _template(self, prepare: Prepare) -> _Template:
+        if prepare not in self._templates:
             name = self._create("template0")
             schema.upgrade(self._place(name).url)
-            self._template = name
-        return self._template
+            prepare(self._place(name).url)
+            with closing(self._connected(name)) as connection:
+                self._templates[prepare] = _Template(name, Original.of(connection))
+        return self._templates[prepare]
+
+    def _connected(self, name: str | None = None) -> psycopg.Connection[Any]:
+        url = self._url if name is None else self._url.set(database=name)
+        return psycopg.connect(_conninfo(url), autocommit=True)
 
     def _create(self, template: str) -> str:
         """Copying files is the fastest way by far where nothing is flushed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import Engine, ForeignKey, NullPool, create_engine
@@ -51,6 +52,7 @@ from broker.store import _advance_clock
 from tests.places import Place, PostgresPlace, raw, rows, url_of
 
 TTL_MS = 60_000
+T = TypeVar("T")
 
 
 @dataclass
@@ -369,6 +371,16 @@ def in_threads(*works: Callable[[], object]) -> None:
             future.result()
 
 
+def alive(kind: type[T]) -> list[T]:
+    """All objects of exactly this class that have not become garbage."""
+    gc.collect()
+    gc.unfreeze()  # else those from before the first test are not among them
+    try:
+        return [each for each in gc.get_objects() if type(each) is kind]
+    finally:
+        gc.freeze()
+
+
 def query_plan(path: Path, statement: Statement) -> list[str]:
     """The steps by which SQLite answers a statement of the store's on this database."""
     sql, _ = statement.compiled[SQLITE]
@@ -397,6 +409,13 @@ class Line(Application):
     order_name: Mapped[str] = mapped_column(
         ForeignKey("orders.name", deferrable=True, initially="DEFERRED")
     )
+
+
+def create_orders(url: str) -> None:
+    """Make the application's tables."""
+    engine = create_engine(url)
+    Application.metadata.create_all(engine)
+    engine.dispose()
 
 
 def _configured(url: str) -> Engine:

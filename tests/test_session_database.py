@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import shutil
 import sqlite3
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.support import (
     Order,
     UnitOn,
     acquire,
+    alive,
     commit_request,
     messages,
     orders,
@@ -189,8 +189,7 @@ def test_a_unit_of_the_store_and_one_with_its_options_share_one_time(
 
 
 def clocks_alive() -> int:
-    gc.collect()
-    return sum(type(each) is LogicalClock for each in gc.get_objects())
+    return len(alive(LogicalClock))
 
 
 def test_options_that_are_made_for_each_session_leave_no_clocks_behind(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sqlite3
 import sys
@@ -34,6 +33,7 @@ from tests.support import (
     ManualClock,
     Order,
     acquire,
+    alive,
     commit_request,
     finish,
     is_write_locked,
@@ -241,7 +241,7 @@ def test_b03c_of_two_processes_that_mark_the_same_rows_each_row_has_one_that_did
 
 
 def test_b03c_no_statement_counts_on_a_row_lock_that_sqlite_does_not_have() -> None:
-    statements = [each for each in gc.get_objects() if type(each) is Statement]
+    statements = alive(Statement)
     assert len(statements) > 20
     assert [
         sql for sql, _ in (each.compiled[SQLITE] for each in statements) if "FOR UPDATE" in sql
