@@ -17,11 +17,14 @@ from broker.options import Options
 from tests.places import Client, Place, PostgresPlace, client
 
 CAPACITY = Options().receipt_capacity
+UNSOUND = "the file is sound"
 _SHOWN = 3  # of the rows that break a rule
 
 
 def broken(place: Place, *, receipt_capacity: int = CAPACITY, was_opened: bool = True) -> list[str]:
     """Each rule that the store at a place breaks, with some of the rows; empty if it is sound.
+
+    Of a damaged file it is that rule alone, or whatever the driver raises.
 
     The database must be at head. A file is recovered by that, as by any client that opens it. One
     that was made or migrated, and never opened since, may lack the clock's floor.
@@ -36,6 +39,9 @@ def broken_for(
     """As `broken`, by a client that is connected to the place already."""
     is_file = not isinstance(place, PostgresPlace)
     with snapshot(other, place):
+        unsound = list(_broken_rules(other, _SOUND)) if is_file else []
+        if unsound:  # whatever else is read of it means nothing
+            return unsound
         found = list(_broken_rules(other, _RULES | (_OF_FILES if is_file else _OF_SERVERS)))
         found += _broken_results(other)
         found += _broken_floor(other, is_exact=is_file, may_lack=not was_opened)
@@ -48,8 +54,10 @@ def snapshot(other: Client, place: Place) -> Iterator[None]:
     """A block in which all that a client reads is of one moment."""
     is_file = not isinstance(place, PostgresPlace)
     other.execute("BEGIN" if is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ")
-    yield
-    other.execute("ROLLBACK")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
 
 
 def _broken_rules(other: Client, rules: dict[str, str]) -> Iterator[str]:
@@ -136,10 +144,10 @@ _RULES = {
     ),
 }
 
+_SOUND = {
+    UNSOUND: "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'"
+}
 _OF_FILES = {
-    "the file is sound": (
-        "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'"
-    ),
     "no row points nowhere": "SELECT * FROM pragma_foreign_key_check",
     "the two versions of the schema agree": (
         "SELECT value, user_version FROM metadata, pragma_user_version"

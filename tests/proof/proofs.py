@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.proof import fuzz, linearizability
+from tests.proof import fuzz, kill, linearizability
 from tests.proof.report import Proof
 
 PROOFS: tuple[Proof, ...] = (
+    kill.PROOF,
     linearizability.PROOF,
     fuzz.PROOF,
 )

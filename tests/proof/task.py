@@ -50,7 +50,7 @@ class Task:
             folder = self.folder / uuid4().hex
             folder.mkdir()
             path = folder / "broker.db"
-            shutil.copyfile(self._new_store(), path)
+            shutil.copy(self._new_store(), path)  # with its mode
             yield path
             shutil.rmtree(folder)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg
+
 from broker.errors import BrokerError, DatabaseBusy
+from broker.options import BUSY_TIMEOUT_MS
 from tests.places import Place, client
-from tests.proof.invariants import broken_for
+from tests.proof.invariants import UNSOUND, broken_for
 from tests.proof.kill import requests
 from tests.proof.kill.doors import Client, opened
 from tests.proof.kill.evidence import Evidence, stored
@@ -19,13 +23,23 @@ from tests.proof.kill.verdict import Verdict, judge
 _REPEATED = 12  # of what was acknowledged; all that is open is repeated
 
 
-def examine(place: Place, deed: str | None, book: Book, base: Evidence, name: str) -> Verdict:
-    """The verdict on a store after a kill, and again after it was opened and asked again."""
+def examine(
+    place: Place,
+    deed: str | None,
+    book: Book,
+    base: Evidence,
+    name: str,
+    patience_ms: int = BUSY_TIMEOUT_MS,
+) -> Verdict:
+    """The verdict on a store after a kill, and again after it was opened and asked again.
+
+    `patience_ms` is for locks: a server may notice late that its client has gone.
+    """
     verdict, found = _look(place, deed, book, base)
     if verdict.faults:
         return verdict
     try:
-        with closing(opened(place)) as door:
+        with closing(opened(place, busy_timeout_ms=patience_ms)) as door:
             after = Client(door, book.ledger("after"))
             verdict.find("locks left", _locks_left(after, name))
             verdict.find("wrong answers", _wrong_repetitions(after, book, found, name))
@@ -40,13 +54,17 @@ def examine(place: Place, deed: str | None, book: Book, base: Evidence, name: st
 def _look(place: Place, deed: str | None, book: Book, base: Evidence) -> tuple[Verdict, Evidence]:
     """The verdict on what a plain client sees, and what that is."""
     verdict, found = Verdict(), NOTHING
-    with client(place) as other:
-        version = version_of(other, place)
-        verdict.find("half done", half_made(version, deed))
-        if version == HEAD:
-            found = Evidence.seen_by(other, place)
-            judge(verdict, book, base, found)
-            verdict.find("rules broken", broken_for(other, place, was_opened=not opens(deed)))
+    try:
+        with client(place) as other:
+            version = version_of(other, place)
+            verdict.find("half done", half_made(version, deed))
+            rules = broken_for(other, place, was_opened=not opens(deed)) if version == HEAD else []
+            verdict.find("rules broken", rules)
+            if version == HEAD and not any(UNSOUND in rule for rule in rules):
+                found = Evidence.seen_by(other, place)
+                judge(verdict, book, base, found)
+    except (sqlite3.Error, psycopg.Error) as error:
+        verdict.find("rules broken", [f"it cannot be read: {error}"])
     return verdict, found
 
 

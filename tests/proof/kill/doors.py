@@ -91,9 +91,9 @@ class Tasks:
 DOORS: dict[str, Callable[[Broker], Door]] = {"threads": Threads, "units": Units, "tasks": Tasks}
 
 
-def opened(place: Place, door: str = "threads") -> Door:
+def opened(place: Place, door: str = "threads", **options: Any) -> Door:
     """A door to the store at a place; one that is at head for certain is opened without a look."""
-    return DOORS[door](open_store(place, SystemClock()))
+    return DOORS[door](open_store(place, SystemClock(), **options))
 
 
 def _call(store: Any, operation: str, request: dict[str, Any], request_id: str | None) -> Any:

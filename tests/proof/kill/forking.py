@@ -13,10 +13,13 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import suppress
 
+from broker import Broker
 from tests.proof.kill.nursery import MOST_BYTES
 from tests.proof.kill.worker import Job, work
+from tests.support import acquire, commit_request, outbox_message
 
 
 def _serve(supervisor: socket.socket) -> None:
@@ -56,9 +59,22 @@ def _fork(supervisor: socket.socket, job: Job, book: int, orders: int) -> int:
     return pid
 
 
+def _warm_up() -> None:
+    """Use a store, so that what is done once in a process is not done in each worker."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Broker.open(f"sqlite:///{folder}/store.db") as store,
+    ):
+        lease = acquire(store)
+        store.commit(commit_request(lease, outbox=[outbox_message("outgoing")]))
+        store.mark_outbox_delivered({"outboxId": "outgoing"})
+
+
 def main() -> None:
     """Fork workers until nobody is at the other end of the socket."""
-    gc.freeze()  # what was imported stays shared with the workers
+    _warm_up()
+    gc.collect()
+    gc.freeze()  # what is there now stays shared with the workers
     with socket.socket(fileno=int(sys.argv[1])) as supervisor:
         _serve(supervisor)
 

@@ -75,7 +75,7 @@ class Stages:
             template, evidence = self._template(deed)
             if template != place:
                 for part in template.parent.iterdir():
-                    shutil.copyfile(part, place.parent / part.name)
+                    shutil.copy(part, place.parent / part.name)
             yield place, evidence
 
     def _template(self, deed: str | None) -> tuple[Path, Evidence]:
@@ -97,7 +97,7 @@ def _old_store(path: Path) -> Evidence:
     """A file of version 1, and what is in it once it was migrated."""
     legacy.make(path)
     migrated = path.with_name("migrated.db")
-    shutil.copyfile(path, migrated)
+    shutil.copy(path, migrated)
     schema.upgrade(url_of(migrated))
     evidence = Evidence.of(migrated)
     for part in path.parent.glob("migrated.db*"):
@@ -115,11 +115,11 @@ def _log(path: Path) -> Evidence:
             message = f"before/m{revision}"
             store.commit(commit_request(lease, message, expectedRevision=revision, outbox=outbox))
         for ending in ("", "-wal"):
-            shutil.copyfile(f"{original}{ending}", f"{path}{ending}")
+            shutil.copy(f"{original}{ending}", f"{path}{ending}")
     original.unlink()
     copied = path.with_name("copy.db")
     for ending in ("", "-wal"):
-        shutil.copyfile(f"{path}{ending}", f"{copied}{ending}")
+        shutil.copy(f"{path}{ending}", f"{copied}{ending}")
     evidence = Evidence.of(copied)
     for part in path.parent.glob("copy.db*"):
         part.unlink()

@@ -1,0 +1,99 @@
+"""Processes are killed at any moment, in the short form for every change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.proof.edited import Edit
+from tests.proof.kill.runs import FAULTS, SEEN, Killing
+from tests.proof.task import Task
+
+BATCHES = 10
+RUNS = {"sqlite": 50, "postgresql": 10}  # in a batch
+
+
+@pytest.fixture(scope="module")
+def killing(
+    request: pytest.FixtureRequest, backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Killing]:
+    """What the batches of a backend share."""
+    is_file = backend == "sqlite"
+    databases = None if is_file else request.getfixturevalue("postgres_databases")
+    with Killing(Task(0, 0, tmp_path_factory.mktemp("kill"), databases)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_what_was_acknowledged_survives_a_kill(killing: Killing, backend: str, batch: int) -> None:
+    report, runs = killing.report, RUNS[backend]
+    acknowledged, violations = report.counts["acknowledged"], len(report.violations)
+    for seed in range(batch * runs, (batch + 1) * runs):
+        killing.run(seed)
+    assert report.violations[violations:] == []
+    assert report.counts["acknowledged"] > acknowledged
+
+
+def test_the_counts_have_what_was_seen_and_what_must_not_happen(killing: Killing) -> None:
+    killing.run(7)  # under load on either backend
+    counts = killing.conclude().counts
+    assert list(counts)[: len(SEEN + FAULTS)] == [*SEEN, *FAULTS]
+    assert not any(counts[fault] for fault in FAULTS)
+
+
+# Stores that break a promise, and what is said of them.
+BROKEN = {
+    "lost": [
+        Edit(
+            "broker.sqlite.writer",
+            'channel.control("COMMIT" if unsettled else "ROLLBACK")',
+            'unsettled or channel.control("ROLLBACK")',
+        ),
+        Edit(
+            "broker.sqlite.writer",
+            '        try:\n            channel.control("BEGIN IMMEDIATE")\n        except',
+            "        try:\n"
+            '            in_transaction(channel.connection) and channel.control("COMMIT")\n'
+            '            channel.control("BEGIN IMMEDIATE")\n'
+            "        except",
+        ),
+    ],
+    "stale writes": [
+        Edit(
+            "broker.journal",
+            "require_authority(row[7:], commit.actor_id, commit.lease, commit.stream_id, now)",
+            "pass",
+        )
+    ],
+    "wrong answers": [Edit("broker.journal", "    if request_hash is not None:", "    if False:")],
+    "epochs gone back": [
+        Edit("broker.leases", "found.of_stream.epoch + 1", "found.of_stream.epoch")
+    ],
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_store_that_breaks_a_promise_is_found_out(
+    path: object, fault: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with Killing(Task(0, 0, tmp_path_factory.mktemp("kill")), BROKEN[fault]) as killing:
+        for seed in (7, 8, 9, 17, 18, 19, 27, 28, 29):
+            killing.run(seed)
+            if killing.report.counts[fault]:
+                break
+    assert killing.report.counts[fault] > 0
+    assert any(each.what.startswith(f"{fault}: ") for each in killing.report.violations)
+
+
+def test_a_store_without_a_log_does_not_survive_a_kill(
+    path: object, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    edits = [
+        Edit("broker.sqlite.engine", "PRAGMA journal_mode=WAL", "PRAGMA journal_mode=OFF"),
+        Edit("broker.sqlite.engine", 'if mode != "wal":', "if False:"),
+    ]
+    with Killing(Task(0, 0, tmp_path_factory.mktemp("kill")), edits) as killing:
+        for turn in range(8, 300, 22):  # in the system calls of commits
+            killing._die_in_a_call(turn, turn)
+    assert killing.report.violations != []
