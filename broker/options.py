@@ -66,7 +66,8 @@ class Options:
             _require_callable("monotonic_clock", self.monotonic_clock)
         if self.schema is not None and not _is_schema(self.schema):
             raise ConfigurationError(
-                "schema must be the name of a PostgreSQL schema: 1 to 63 bytes, without NUL"
+                "schema must be the name of a PostgreSQL schema: 1 to 63 bytes, without NUL, and not"
+                " $user, which means another to every role"
             )
         if type(self.transaction_pooler) is not bool:
             raise ConfigurationError("transaction_pooler must be True or False")
@@ -87,7 +88,12 @@ class Options:
 
 
 def _is_schema(name: object) -> bool:
-    return isinstance(name, str) and is_id(name) and len(name.encode()) <= MAX_SCHEMA_BYTES
+    return (
+        isinstance(name, str)
+        and is_id(name)
+        and len(name.encode()) <= MAX_SCHEMA_BYTES
+        and name != "$user"
+    )
 
 
 def _no_time() -> float:

@@ -41,6 +41,7 @@ SQLITE = Style("sqlite", "qmark")  # positional is what the driver binds fastest
 
 #: What a statement in SQL writes before a table's name, for the schema to come in its place.
 SCHEMA = "{schema}"
+_ANY_SCHEMA = "broker_schema"  # whose tables a compiler names, until it is known which one it is
 
 
 class _SQLiteCompiler(SQLiteCompiler):
@@ -116,7 +117,7 @@ class _CompiledByStyle(dict[Style, "Compiled"]):
         where: dict[str, Any] = {}
         if style.schema is not None:
             where = {
-                "schema_translate_map": {None: style.schema},
+                "schema_translate_map": {None: _ANY_SCHEMA},
                 "render_schema_translate": True,
             }
         compiled = cast(SQLCompiler, construct.compile(dialect=dialect, **where))
@@ -125,8 +126,9 @@ class _CompiledByStyle(dict[Style, "Compiled"]):
         # What the compiler binds by itself (the 0 of OFFSET) follows the caller's parameters.
         own = {name: value for name, value in compiled.params.items() if name not in self._names}
         places = {name: place for place, name in enumerate((*self._names, *own))}
-        sql = str(compiled).replace(SCHEMA, _qualifier(dialect, style.schema))
-        return sql, _arrange(
+        # The name comes last: nothing may be looked for in it.
+        sql = str(compiled).replace(f"{_ANY_SCHEMA}.", SCHEMA)
+        return sql.replace(SCHEMA, _qualifier(dialect, style.schema)), _arrange(
             [places[name] for name in wanted], len(self._names), tuple(own.values())
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sqlalchemy import Table, event
@@ -53,6 +54,8 @@ READ_MODEL_INDEX = (
 )
 DROP_PAYLOAD_TEXT = "DROP FUNCTION IF EXISTS {schema}broker_payload_text(text, text[])"
 
+_PLACES = re.compile(r"\{table\}|\{schema\}")
+
 
 class Statement(ExecutableDDLElement):
     """A statement about a table, wherever `schema_translate_map` says that the table is.
@@ -72,7 +75,8 @@ def _compile(statement: Statement, compiler: Any, **_options: Any) -> str:
     assert isinstance(table, Table)  # noqa: S101  # `attach` sees to it
     name: str = compiler.preparer.format_table(table)
     prefix = name[: len(name) - len(compiler.preparer.quote(table.name))]
-    return statement.text.replace("{table}", name).replace("{schema}", prefix)
+    named = {"{table}": name, "{schema}": prefix}
+    return _PLACES.sub(lambda place: named[place[0]], statement.text)
 
 
 def attach(table: Table, text: str, when: str = "after_create") -> None:

@@ -80,7 +80,7 @@ PUT_IN: dict[str, dict[str, str]] = {
         "rest": TABLES,
         "schema": "a literal and the server's process id",
     },
-    "broker/schema/postgresql/transactions.py": {"quoted(name)": QUOTED, "quoted(schema)": QUOTED},
+    "broker/schema/postgresql/transactions.py": {"path": QUOTED},
     "broker/schema/sqlite/catalogue.py": {
         "column": TABLES,
         "names": TABLES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,9 @@ from broker.postgresql.engine import (
 )
 
 _LONGEST_NAME = 63  # bytes; the server would cut off the rest
+
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
+_OF_THE_ROLE = "$user"  # in a search path, quoted or not, the schema that is named like the role
 
 _DEPENDENT_OBJECTS_STILL_EXIST = "2BP01"
 
@@ -44,23 +48,25 @@ def transaction(
     """
     with _begun(url, writes=writes, busy_timeout_ms=busy_timeout_ms) as connection:
         name = _current_schema(connection) if schema is None else schema
+        path = quoted(name)
         if writes:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _key(name)})
         if schema is not None and not _schema_exists(connection, schema):
             if not makes:
                 raise DatabaseUnavailable(f"there is no schema {schema!r} in this database")
-            connection.exec_driver_sql(f"CREATE SCHEMA {quoted(schema)}")
-        connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted(name)}")
+            connection.exec_driver_sql(f"CREATE SCHEMA {path}")
+        connection.exec_driver_sql(f"SET LOCAL search_path TO {path}")
         yield connection
 
 
 def quoted(schema: str) -> str:
     """A name as SQL text; ConfigurationError for what cannot be the name of a schema."""
-    size = len(schema.encode(errors="replace"))
-    if not 0 < size <= _LONGEST_NAME or "\0" in schema or schema.startswith("pg_"):
+    size = len(schema.encode(errors="surrogatepass"))
+    is_reserved = schema.startswith("pg_") or schema == _OF_THE_ROLE
+    if not 0 < size <= _LONGEST_NAME or _NO_CHARACTER.search(schema) or is_reserved:
         raise ConfigurationError(
-            f"a schema's name has 1 to {_LONGEST_NAME} bytes, no NUL, and does not begin with pg_;"
-            f" not {schema[:80]!r}"
+            f"a schema's name has 1 to {_LONGEST_NAME} bytes, no NUL, does not begin with pg_ and is"
+            f" not {_OF_THE_ROLE}; not {schema[:80]!r}"
         )
     return '"' + schema.replace('"', '""').replace("%", "%%") + '"'
 
