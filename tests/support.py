@@ -50,6 +50,7 @@ from broker.sqlite.channel import SQLiteChannel
 from broker.statements import SQLITE, Statement
 from broker.store import _advance_clock
 from tests.places import Place, PostgresPlace, raw, rows, url_of
+from tests.processes import WarmProcess
 
 TTL_MS = 60_000
 T = TypeVar("T")
@@ -178,7 +179,6 @@ def expect_refusal(kind: type[BrokerError], **details: Any) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------- other processes
-
 ROOT = Path(__file__).parent.parent
 
 
@@ -210,9 +210,14 @@ def is_write_locked(place: Place) -> bool:
         return False
 
 
-def start_python(script: str, *arguments: object) -> subprocess.Popen[str]:
-    """Another process that runs a script; talk to it by its standard input and output."""
-    return subprocess.Popen(
+def start_python(
+    script: str, *arguments: object, kind: type[subprocess.Popen[str]] = WarmProcess
+) -> subprocess.Popen[str]:
+    """Another process that runs a script; talk to it by its standard input and output.
+
+    It has imported what the store needs, unless it is an interpreter of its own: a `Popen`.
+    """
+    return kind(
         [sys.executable, "-c", script, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

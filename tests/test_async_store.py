@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import sqlite3
+import subprocess
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -390,5 +391,5 @@ async def main():
 
 asyncio.run(main())
 """
-    finish(start_python(script, url_of(place)))
+    finish(start_python(script, url_of(place), kind=subprocess.Popen))
     assert rows(place, "SELECT actor_id FROM actor_leases") == [("actor",)]

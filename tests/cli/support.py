@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from broker.cli import main
+from tests.processes import WarmProcess
 
 ROOT = Path(__file__).parent.parent.parent
+
 BROKER = [sys.executable, "-m", "broker"]
 
 
@@ -30,16 +32,22 @@ def broker(
     *arguments: str, cwd: Path, stdin: bytes = b"", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    done = subprocess.run(
+    with _started(*arguments, cwd=cwd, **variables) as process:
+        stdout, stderr = process.communicate(stdin)
+    assert b"Traceback" not in stderr, stderr.decode()
+    return subprocess.CompletedProcess(
+        process.args, process.returncode, stdout.decode(), stderr.decode()
+    )
+
+
+def _started(*arguments: str, cwd: Path, **variables: str) -> subprocess.Popen[bytes]:
+    return WarmProcess(
         [*BROKER, *arguments],
         cwd=cwd,
-        input=stdin,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=environment(**variables),
-    )
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
     )
 
 
@@ -97,14 +105,7 @@ class Served:
 @contextmanager
 def serving(folder: Path, **variables: str) -> Iterator[Served]:
     """`broker apply -` on the default database of a folder, unless a variable names another."""
-    process = subprocess.Popen(
-        [*BROKER, "apply", "-"],
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(**variables),
-    )
+    process = _started("apply", "-", cwd=folder, **variables)
     with process:
         try:
             yield Served(process)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from broker import schema
 from tests.migrations.support import ROOT, contents, looking, url, version_1
+from tests.processes import WarmProcess
 
 # Says what it does, and waits for a line of input: to start together with others, or in the middle
 # of the backfill.
@@ -35,7 +36,7 @@ print(json.dumps([report.revision for report in reports]), flush=True)
 
 def start(target: Path | str, pace: str = "fast", *namespace: str) -> subprocess.Popen[str]:
     database = target if isinstance(target, str) else url(target)
-    process = subprocess.Popen(
+    process = WarmProcess(
         [sys.executable, "-c", PROCESS, database, pace, *namespace],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
