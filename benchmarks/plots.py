@@ -47,7 +47,7 @@ def throughput_by_callers(series: Sequence[Series], floor: float, path: Path) ->
     `floor` is the commits a second of the raw floor by itself, one after another: a level line.
     There are four series at most. Raises `NotInstalled` without matplotlib.
     """
-    with _drawing(path, height=4.2) as figure:
+    with drawing(path, height=4.2) as figure:
         axes = figure.subplots()
         axes.axhline(floor, color="#555555", linestyle="--", label="raw floor, one caller")
         _draw(axes, series)
@@ -62,7 +62,7 @@ def latency_by_journal_size(medians: Sequence[Series], p99s: Sequence[Series], p
     Medians and 99th percentiles have a panel each, for they are far apart, and the same series,
     four at most, in the same order. Raises `NotInstalled` without matplotlib.
     """
-    with _drawing(path, height=3.6) as figure:
+    with drawing(path, height=3.6) as figure:
         for axes, drawn, title in zip(
             figure.subplots(1, 2), (medians, p99s), ("median", "99th percentile"), strict=True
         ):
@@ -74,7 +74,7 @@ def latency_by_journal_size(medians: Sequence[Series], p99s: Sequence[Series], p
 
 
 @contextmanager
-def _drawing(path: Path, height: float) -> Iterator[Figure]:
+def drawing(path: Path, height: float) -> Iterator[Figure]:
     """A figure to draw on, written at the end; no window, no display, no state but its own."""
     require_installed("matplotlib")
     from matplotlib import style

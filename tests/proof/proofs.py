@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tests.proof import fuzz, kill, linearizability
+from tests.proof import fuzz, kill, linearizability, model, soak
 from tests.proof.report import Proof
 
 PROOFS: tuple[Proof, ...] = (
     kill.PROOF,
     linearizability.PROOF,
+    model.PROOF,
     fuzz.PROOF,
+    soak.PROOF,
 )
