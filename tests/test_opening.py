@@ -185,6 +185,33 @@ def test_a_database_with_an_applications_tables_is_refused_unless_it_is_shared(
         assert store.journal_mode == "wal"
 
 
+NO_FILES: dict[str, Callable[[Path], None]] = {
+    "folder": Path.mkdir,
+    "pipe": lambda path: os.mkfifo(path),
+    "device": lambda path: path.symlink_to(os.devnull),
+    "link to itself": lambda path: path.symlink_to(path),
+}
+
+
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    path: Path, make: Callable[[Path], None], suffix: str
+) -> None:
+    if suffix:
+        schema.upgrade(url_of(path))
+    make(path.with_name(path.name + suffix))
+    openings: list[Callable[[], object]] = [
+        lambda: Broker.open(url_of(path)),
+        lambda: Broker.open(url_of(path), migrate=False),
+        lambda: schema.upgrade(url_of(path)),
+        lambda: schema.current(url_of(path)),
+    ]
+    for try_it in openings:
+        with pytest.raises(DatabaseUnavailable, match=r"is not a file|out of reach"):
+            try_it()
+
+
 def not_a_database(path: Path) -> None:
     path.write_text("this is a letter, not a database\n" * 100)
 
@@ -256,7 +283,7 @@ def test_a_folder_that_cannot_be_made_is_said(path: Path) -> None:
 
 def test_a_folder_instead_of_a_file_is_said(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(DatabaseUnavailable, match="cannot be opened"):
+    with pytest.raises(DatabaseUnavailable, match="is not a file"):
         Broker.open(url_of(path))
     with pytest.raises(DatabaseUnavailable, match="there is no database"):
         Broker.open(url_of(path), migrate=False)

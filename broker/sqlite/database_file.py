@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
+import stat
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from sqlalchemy import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError
@@ -15,6 +17,8 @@ from broker.errors import ConfigurationError, DatabaseUnavailable
 OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_OF_THIS_MACHINE = re.compile("^//(localhost)?/")
+_OF_ANOTHER_MACHINE = re.compile("file://(?!localhost/|/)")
 _IN_MEMORY = "an in-memory database cannot be shared between connections: use sqlite:///FILE"
 
 
@@ -40,12 +44,28 @@ def file_url(given: str | URL) -> URL:
 
 
 def file_exists(url: URL) -> bool:
-    """Whether the file of a database is there; raises DatabaseUnavailable if one cannot tell."""
+    """Whether the file of a database is there.
+
+    Raises DatabaseUnavailable if one cannot tell, or if it, its log or its journal is anything but a
+    file: SQLite would wait for the other end of a pipe for ever, and write to a device.
+    """
     path = file_of(url)
     try:
-        return path.is_file()
+        for suffix in ("-journal", "-wal", "-shm"):
+            _is_file(Path(f"{path}{suffix}"))
+        return _is_file(path)
     except OSError as error:  # a folder on the way to it that this user may not enter
         raise DatabaseUnavailable(f"{path} is out of reach: {error}") from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if not stat.S_ISREG(mode):
+        raise DatabaseUnavailable(f"{path} is not a file")
+    return True
 
 
 def require_file(url: URL) -> None:
@@ -61,6 +81,10 @@ def require_file(url: URL) -> None:
     asks_for_memory = "memory" in url.query.get("mode", "")
     if name.startswith("file:"):
         asks_for_memory |= ":memory:" in name or "mode=memory" in name
+        if "%00" in name or _OF_ANOTHER_MACHINE.match(name):
+            raise ConfigurationError(
+                "a file: URI names a file of this machine (file:PATH or file:///PATH), without %00"
+            )
     if name in {"", ":memory:"} or asks_for_memory:
         raise ConfigurationError(_IN_MEMORY)
 
@@ -68,9 +92,13 @@ def require_file(url: URL) -> None:
 def file_of(url: URL) -> Path:
     """Where the file of a URL is that `require_file` accepts."""
     name = url.database or ""
-    if name.startswith("file:") and "uri" in url.query:
-        name = unquote(name.removeprefix("file:").split("?")[0])
-    return Path(name)
+    return Path(_path_in(name) if name.startswith("file:") and "uri" in url.query else name)
+
+
+def _path_in(uri: str) -> str:
+    """The path in a URI of SQLite's, whatever bytes are written in it."""
+    path = re.split("[?#]", uri.removeprefix("file:"), maxsplit=1)[0]
+    return os.fsdecode(unquote_to_bytes(_OF_THIS_MACHINE.sub("/", path)))
 
 
 def require_file_connection(connection: Connection) -> None:

@@ -40,9 +40,10 @@ def transaction(
     `check_references`. The journal mode is left alone: a file that is refused keeps every byte.
     """
     refuse_schema(schema)
+    is_there = file_exists(url)
     if makes:
         _make_folder(file_of(url))
-    elif not file_exists(url):  # merely to connect would make an empty one
+    elif not is_there:  # merely to connect would make an empty one
         raise DatabaseUnavailable(f"there is no database at {file_of(url)}")
     engine = make_engine(
         url,
