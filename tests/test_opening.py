@@ -285,7 +285,7 @@ def test_a_folder_instead_of_a_file_is_said(path: Path) -> None:
     path.mkdir()
     with pytest.raises(DatabaseUnavailable, match="is not a file"):
         Broker.open(url_of(path))
-    with pytest.raises(DatabaseUnavailable, match="there is no database"):
+    with pytest.raises(DatabaseUnavailable, match="is not a file"):
         Broker.open(url_of(path), migrate=False)
 
 
