@@ -21,7 +21,8 @@ KILLED = -9
 class Crew:
     """The workers of a run. All have ended when the block has, whatever happens in it."""
 
-    def __init__(self, nursery: Nursery, book: Book) -> None:
+    def __init__(self, nursery: Nursery, book: Book, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
         self.book = book
         self.faults: list[str] = []
         self.kills = 0
@@ -66,9 +67,9 @@ class Crew:
         """It will die by itself, or be killed."""
         self._victims.add(child.pid)
 
-    def read(self, until: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
+    def read(self, until: Callable[[], bool]) -> bool:
         """Read ledgers until something is so, or all have ended; whether that came in time."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + self._patience_s
         while self._children and not until():
             if time.monotonic() > deadline:
                 return False

@@ -10,16 +10,16 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import signal
 import socket
 import sys
-import tempfile
-from contextlib import suppress
+from contextlib import closing, suppress
 
-from broker import Broker
+from tests.proof.kill import requests
+from tests.proof.kill.doors import opened
 from tests.proof.kill.nursery import MOST_BYTES
 from tests.proof.kill.worker import Job, work
-from tests.support import acquire, commit_request, outbox_message
 
 
 def _serve(supervisor: socket.socket) -> None:
@@ -30,7 +30,10 @@ def _serve(supervisor: socket.socket) -> None:
             if not message:
                 return
             asked = json.loads(message)
-            if "job" in asked:
+            if "warm up" in asked:
+                _warm_up(Job(**asked["warm up"]))
+                supervisor.send(b"0")
+            elif "job" in asked:
                 pid = _fork(supervisor, Job(**asked["job"]), *files)
                 children.add(pid)
                 supervisor.send(b"%d" % pid)
@@ -59,22 +62,19 @@ def _fork(supervisor: socket.socket, job: Job, book: int, orders: int) -> int:
     return pid
 
 
-def _warm_up() -> None:
+def _warm_up(job: Job) -> None:
     """Use a store, so that what is done once in a process is not done in each worker."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Broker.open(f"sqlite:///{folder}/store.db") as store,
-    ):
-        lease = acquire(store)
-        store.commit(commit_request(lease, outbox=[outbox_message("outgoing")]))
-        store.mark_outbox_delivered({"outboxId": "outgoing"})
+    with closing(opened(job.place)) as door:
+        lease = door.do("acquire_lease", requests.acquire("warm", "warm"), "warm")
+        request = requests.commit(lease.to_json(), "warm", 0, random.Random(0), events=2)
+        door.do("commit", request, None)
+        door.do("mark_outbox_delivered", {"outboxId": "warm/o0"}, None)
+    gc.collect()
+    gc.freeze()  # what is there now stays shared with the workers
 
 
 def main() -> None:
     """Fork workers until nobody is at the other end of the socket."""
-    _warm_up()
-    gc.collect()
-    gc.freeze()  # what is there now stays shared with the workers
     with socket.socket(fileno=int(sys.argv[1])) as supervisor:
         _serve(supervisor)
 

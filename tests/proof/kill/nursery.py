@@ -74,6 +74,10 @@ class Nursery:
         self._socket.close()
         self._process.wait(60)
 
+    def warm_up(self, job: Job) -> None:
+        """Let it use a store like that of a job, whose workers are then the faster for it."""
+        self._ask({"warm up": job.form()})
+
     def start(self, job: Job) -> Child:
         """Fork a worker."""
         book, their_book = os.pipe()

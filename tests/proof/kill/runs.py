@@ -80,6 +80,8 @@ class Killing:
         return [*at_calls, *at_statements, (self._die_under_load, 3)]
 
     def __enter__(self) -> Self:
+        with self._task.place() as place:
+            self._nursery.warm_up(self._job(place, "warm", 0))
         return self
 
     def __exit__(
