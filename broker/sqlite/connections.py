@@ -15,6 +15,7 @@ from broker.options import Options
 from broker.sqlite.async_writes import QueuedWrites
 from broker.sqlite.engine import make_engine
 from broker.sqlite.reader import Reader
+from broker.sqlite.same_file import SameFile
 from broker.sqlite.write_queue import WriteQueue
 from broker.sqlite.writer import Writer
 from broker.transaction import Read, Write
@@ -26,11 +27,15 @@ class SQLiteConnections:
     """An engine and the two roads on it; safe from any thread."""
 
     def __init__(self, url: URL, options: Options) -> None:
-        self.engine = make_engine(url, busy_timeout_ms=options.busy_timeout_ms)
+        same_file = SameFile(url)
+        self.engine = make_engine(
+            url, busy_timeout_ms=options.busy_timeout_ms, before_connect=same_file.require
+        )
+        same_file.watch(self.engine)
         self.clock = options.make_clock()
         self._options = options
         self._reader = Reader(self.engine, options)
-        self.writes = WriteQueue(Writer(self.engine, options), options, self.clock)
+        self.writes = WriteQueue(Writer(self.engine, options, same_file), options, self.clock)
         self._closed = False
         self._was_forked_in_use = False
         forking.watch(self)

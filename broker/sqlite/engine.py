@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import (
@@ -63,12 +64,14 @@ def make_engine(
     wal: bool = True,
     foreign_keys: bool = True,
     poolclass: type[Pool] | None = None,
+    before_connect: Callable[[], None] = lambda: None,
 ) -> Engine:
     """An engine for the store's own connections.
 
     Transactions begin deferred, or with `IMMEDIATE` at once as writers. `busy_timeout_ms` is how
     long a statement waits for another's lock; `wal=False` leaves the journal mode of the file
-    alone; `foreign_keys=False` is for table rebuilds. Nothing is opened yet. A file that is missing
+    alone; `foreign_keys=False` is for table rebuilds; `before_connect` is called before each
+    connection is made, and may raise what is to come of it. Nothing is opened yet. A file that is missing
     then is made for its owner alone. Neither errors nor logs show what values statements had.
 
     Raises ConfigurationError for a database that is not a file of SQLite 3.37 or newer.
@@ -87,6 +90,7 @@ def make_engine(
         raise ConfigurationError(
             f"this URL has an option that SQLite cannot use: {error}"
         ) from error
+    event.listen(engine, "do_connect", lambda *_: before_connect())
     _install(engine, busy_timeout_ms, wal=wal, foreign_keys=foreign_keys)
     return engine
 

@@ -19,6 +19,7 @@ from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.corruption import as_ours
 from broker.sqlite.engine import in_transaction, translate_commit
 from broker.sqlite.pending import Pending
+from broker.sqlite.same_file import SameFile
 from broker.statements import Channel, Undecodable
 from broker.transaction import Batch, Spoilt, Transaction
 
@@ -31,8 +32,9 @@ _OF_THE_DATABASE = (sqlite3.Error, SQLAlchemyError, Undecodable)
 class Writer:
     """Runs groups of writes on a connection that it keeps, for one thread at a time."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
+    def __init__(self, engine: Engine, options: Options, same_file: SameFile) -> None:
         self._engine = engine
+        self._same_file = same_file
         self._options = options
         self._connection: Any = None
         self._channel: Channel | None = None
@@ -102,6 +104,7 @@ class Writer:
 
     def _begin(self, timeout_ms: int, recover: Callable[[Channel], bool]) -> bool:
         """BEGIN IMMEDIATE, unless the database is busy and `recover` finds another way."""
+        self._same_file.require()
         channel = self._channel or self._connect()
         try:
             channel.control("BEGIN IMMEDIATE")
