@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.places import Place
 from tests.proof.fuzz.bench import bench_on
-from tests.proof.fuzz.coverage_guided import is_here, try_coverage_guided
+from tests.proof.fuzz.coverage_guided import KINDS, is_here, try_coverage_guided
 from tests.proof.fuzz.growth import try_memory, try_time
 from tests.proof.fuzz.inputs import INPUTS, try_inputs
 from tests.proof.report import Proof, Report
@@ -47,9 +47,10 @@ def try_it(task: Task) -> Report:
     with watched(growth_round, _SECONDS_OF_GROWTH) as growth, task.place() as place:
         report.add(growth.round(task.seed, place, _folder(task)))
     if is_here():
-        with task.place() as place:
-            runs = _RUNS * task.runs
-            report.add(try_coverage_guided(task.seed, runs, place, _folder(task)))
+        for kind in KINDS:
+            with task.place() as place:
+                runs = _RUNS * task.runs
+                report.add(try_coverage_guided(kind, task.seed, runs, place, _folder(task)))
     else:
         report.left_out.append("coverage-guided inputs: atheris (group `fuzz`) is not installed")
     return report
