@@ -10,8 +10,7 @@ from contextlib import closing
 import psycopg
 
 from broker.errors import BrokerError, DatabaseBusy
-from broker.options import BUSY_TIMEOUT_MS
-from tests.places import Place, client
+from tests.places import Place, backend_of, client
 from tests.proof.invariants import UNSOUND, broken_for
 from tests.proof.kill import requests
 from tests.proof.kill.doors import Client, opened
@@ -22,6 +21,8 @@ from tests.proof.kill.verdict import Verdict, judge
 
 _REPEATED = 12  # of what was acknowledged; all that is open is repeated
 
+_PATIENCE_MS = {"sqlite": 1_000, "postgresql": 5_000}
+
 
 def examine(
     place: Place,
@@ -29,12 +30,14 @@ def examine(
     book: Book,
     base: Evidence,
     name: str,
-    patience_ms: int = BUSY_TIMEOUT_MS,
+    patience_ms: int | None = None,
 ) -> Verdict:
     """The verdict on a store after a kill, and again after it was opened and asked again.
 
-    `patience_ms` is for locks: a server may notice late that its client has gone.
+    `patience_ms` is for locks, which a file's writer gives up as it dies; a server may notice that
+    a little later.
     """
+    patience_ms = patience_ms or _PATIENCE_MS[backend_of(place)]
     verdict, found = _look(place, deed, book, base)
     if verdict.faults:
         return verdict

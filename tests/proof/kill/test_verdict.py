@@ -119,6 +119,14 @@ def test_a_message_that_takes_effect_twice_is_found(path: Path, book: Book) -> N
     assert kinds == {"doubled", "wrong answers"}
 
 
+def test_a_commit_after_its_lease_has_ended_is_found(path: Path, book: Book) -> None:
+    for ask in book.asks:
+        if ask.operation == "compare_and_swap_lease" and ask.answer is not None:
+            ask.answer.value["expiresAt"] = ask.answer.value["acquiredAt"]
+    faults = [fault for kind, fault in _verdict(path, book).faults if kind == "stale writes"]
+    assert [fault.split()[0] for fault in faults] == ["m2", "m3"]
+
+
 def test_a_recovered_result_that_differs_is_found(path: Path, book: Book) -> None:
     _again(book, "m2", recovered=True, revision=9)
     assert [kind for kind, _ in _verdict(path, book).faults] == ["lost"]

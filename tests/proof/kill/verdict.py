@@ -37,6 +37,7 @@ def judge(verdict: Verdict, book: Book, base: Evidence, found: Evidence) -> None
     verdict.find("half done", _half_done(commits, found))
     verdict.find("half done", _half_units(book, found))
     verdict.find("stale writes", _stale(book, commits, found))
+    verdict.find("stale writes", _too_late(book, commits, found))
     verdict.find("epochs gone back", _epochs_gone_back(book, found))
     verdict.find("wrong answers", _wrong_answers(book, commits, found))
     verdict.counts["acknowledged"] = sum(ask.is_done for ask in book.asks if _changes(ask))
@@ -251,6 +252,27 @@ def _stale(book: Book, commits: dict[str, list[Ask]], found: Evidence) -> Iterat
             yield f"{message} was written to {stream} under epoch {epoch}, which was over"
         elif any(each.lease["acquiredAt"] < found.applied_at[message] for each in newer):
             yield f"{message} was written under epoch {epoch} after a newer lease began"
+
+
+def _too_late(book: Book, commits: dict[str, list[Ask]], found: Evidence) -> Iterator[str]:
+    """Commits at a time at which their lease had expired, as far as its end is known."""
+    ends: dict[tuple[str, int], int] = defaultdict(int)
+    unknown = set()
+    for ask in book.asks:
+        if ask.operation in _GRANTS | {"heartbeat_lease"} and ask.is_done:
+            lease = _value(ask)
+            key = lease["streamId"], lease["epoch"]
+            ends[key] = max(ends[key], lease["expiresAt"])
+        elif ask.operation == "heartbeat_lease" and ask.is_open:
+            unknown.add((ask.request["actorId"], ask.request["lease"]["epoch"]))
+    for message, asks in commits.items():
+        request, at = asks[0].request, found.applied_at.get(message)
+        epoch = request["lease"]["epoch"]
+        end = ends.get((request["streamId"], epoch))
+        if at is None or end is None or (request["actorId"], epoch) in unknown:
+            continue
+        if at >= end:
+            yield f"{message} was written at {at}, and its lease had ended at {end}"
 
 
 def _ends(book: Book) -> dict[tuple[str, int], int]:
