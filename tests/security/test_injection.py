@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
 from broker import Broker, Options, UnitOfWork
-from broker.messages import REQUESTS, Request, json_schemas
+from broker.messages import REQUESTS, json_schemas
 from tests.places import Place, contents, url_of
 from tests.support import TTL_MS, ManualClock, open_store, runtime_event
 
@@ -91,7 +91,7 @@ def answers(store: Any, text: str) -> dict[str, Any]:
     return answered
 
 
-def assert_it_was_text(answered: dict[str, Any], place: Place, text: str) -> None:
+def assert_it_was_text(answered: dict[str, Any], text: str) -> None:
     commit, events = answered["commit"], answered["read_events"]
     assert (commit.message_id, commit.event_ids) == (text, (text, f"{text}2"))
     assert commit.reply == {text: [text]}
@@ -102,22 +102,23 @@ def assert_it_was_text(answered: dict[str, Any], place: Place, text: str) -> Non
     assert answered["list_streams"] == []  # after itself
     assert [each.event_id for each in answered["read_model_events"]] == [f"{text}2"]
     assert answered["read_projection"].value == {text: [text]}
-    assert [each.destination for each in answered["list_pending_outbox"]] == [text]
+    assert text in {each.destination for each in answered["list_pending_outbox"]}
     assert answered["takeover_lease"].holder_id == text
+
+
+def assert_nothing_else_happened(place: Place) -> None:
     counted = {name: len(rows) for name, rows in contents(place).items()}
-    assert counted["events"] == 2
-    assert counted["inbox"] == counted["outbox"] == counted["projections"] == 1
-    assert counted["mutation_receipts"] == 5
+    assert counted["events"] == 2 * len(ATTACKS)
+    assert counted["inbox"] == counted["outbox"] == counted["projections"] == len(ATTACKS)
+    assert counted["mutation_receipts"] == 5 * len(ATTACKS)
 
 
-@pytest.mark.parametrize("text", ATTACKS)
-def test_a_store_keeps_it_as_text(
-    store: Broker, place: Place, clock: ManualClock, text: str
-) -> None:
+def test_a_store_keeps_it_as_text(store: Broker, place: Place) -> None:
     tables = store.table_names()
-    answered = answers(store, text)
-    assert_it_was_text(answered, place, text)
+    for text in ATTACKS:
+        assert_it_was_text(answers(store, text), text)
     assert store.table_names() == tables
+    assert_nothing_else_happened(place)
 
 
 class Units:
@@ -134,26 +135,30 @@ class Units:
         return operate
 
 
-@pytest.mark.parametrize("text", ATTACKS)
-def test_a_unit_of_work_keeps_it_as_text(place: Place, clock: ManualClock, text: str) -> None:
+def test_a_unit_of_work_keeps_it_as_text(place: Place, clock: ManualClock) -> None:
     engine = create_engine(url_of(place))
-    answered = answers(Units(engine, clock.options()), text)
+    for text in ATTACKS:
+        assert_it_was_text(answers(Units(engine, clock.options()), text), text)
     engine.dispose()
-    assert_it_was_text(answered, place, text)
+    assert_nothing_else_happened(place)
 
 
-@pytest.mark.parametrize("text", ATTACKS)
-def test_the_type_of_read_model_events_is_text(place: Place, clock: ManualClock, text: str) -> None:
-    with open_store(place, clock, read_model_event_type=text) as store:
-        assert list(store.read_model_events({"workspaceId": text})) == []
-        assert store.options.read_model_event_type == text
+def test_the_type_of_read_model_events_is_text(place: Place, clock: ManualClock) -> None:
+    for text in ATTACKS:
+        with open_store(place, clock, read_model_event_type=text) as store:
+            assert list(store.read_model_events({"workspaceId": text})) == []
+            assert store.options.read_model_event_type == text
 
 
-def test_every_field_of_text_was_tried(store: Broker) -> None:
+def test_every_field_of_text_was_tried(store: Broker, path: Path) -> None:
+    assert path.exists()  # on one backend, for the fields are the same
+    schemas = json_schemas()
     tried = {
         field for _, request, _ in performed(store, "text") for field in _texts_in(request, "")
     }
-    assert {field for kind in REQUESTS for field in _text_fields(kind)} - tried == {"nonce"}
+    assert {
+        field for kind in REQUESTS for field in _text_fields(schemas[kind.__name__])
+    } - tried == {"nonce"}
 
 
 def performed(store: Broker, text: str) -> Iterator[tuple[str, dict[str, Any], str | None]]:
@@ -174,8 +179,7 @@ def _texts_in(value: Any, name: str) -> Iterator[str]:
         yield name
 
 
-def _text_fields(kind: type[Request]) -> set[str]:
-    schema = json_schemas()[kind.__name__]
+def _text_fields(schema: dict[str, Any]) -> set[str]:
     parts = [schema, *schema.get("$defs", {}).values()]
     return {
         name

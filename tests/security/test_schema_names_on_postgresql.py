@@ -15,13 +15,8 @@ from tests.support import acquire, commit_request
 
 NAMES = [
     'a"; DROP SCHEMA public CASCADE; --',
-    "a', public; DROP TABLE kept; --",
-    "a%s %(x)s %%",
-    "{schema} {0}",
-    "{schema}.events; --",
-    "{table}",
-    "broker_schema.x",
-    ":id ? $1",
+    "'; -- %s %(x)s %% :id ? $1",
+    "{schema}.events {table} {0} broker_schema.x",
     "Gr\u00f6\u00dfe \U0001d11e\t\n",
 ]
 
@@ -55,8 +50,8 @@ def _schemas(place: Place) -> set[str]:
     return {found for (found,) in rows(place, query)}
 
 
-@pytest.mark.parametrize("name", ["", "pg_catalog", "pg_temp", "$user", "a\0b", "a" * 64, "\ud800"])
-def test_what_can_be_no_name_is_refused(empty_place: PostgresPlace, name: str) -> None:
-    with pytest.raises(ConfigurationError):
-        schema.upgrade(url_of(empty_place), schema=name)
+def test_what_can_be_no_name_is_refused(empty_place: PostgresPlace) -> None:
+    for name in ("", "pg_catalog", "pg_temp", "$user", "a\0b", "a" * 64, "\ud800"):
+        with pytest.raises(ConfigurationError, match="a schema's name has"):
+            schema.upgrade(url_of(empty_place), schema=name)
     assert _schemas(empty_place) == {"public"}
