@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from types import TracebackType
 from typing import Self
 
 import psycopg
@@ -49,12 +48,7 @@ class OwnServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def place(self) -> PostgresPlace:

@@ -7,7 +7,6 @@ import os
 import selectors
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from tests.proof.kill.ledger import Book
@@ -35,12 +34,7 @@ class Crew:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             for child in self._children.values():
                 child.dismiss()

@@ -6,9 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from tests.places import Place, PostgresPlace, url_of
@@ -84,16 +82,9 @@ class Killing:
             self._nursery.warm_up(self._job(place, "warm", 0))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        with ExitStack() as stack:
-            stack.push(self._stages)
-            stack.push(self._server)
-            stack.push(self._nursery)
+    def __exit__(self, *_: object) -> None:
+        with self._stages, self._server, self._nursery:
+            pass
 
     def run(self, seed: int) -> None:
         """Kill once, and note what is wrong then."""
