@@ -21,6 +21,9 @@ def configure_engine(engine: Engine, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) 
     `engine.dispose()` before it, when no session is open: SQLite's locks do not survive a fork, and
     commits of the child could be lost. (A `Broker` does so itself.)
 
+    A missing file is made for its owner alone, with mode 0600. What values statements had is in the
+    engine's errors and logs, nonces too, unless it was made with `hide_parameters=True`.
+
     PostgreSQL needs nothing of all this, and the engine is left as it is: how long a session waits
     for locks is its `lock_timeout`.
 

@@ -46,9 +46,11 @@ class Broker(Operations):
     ) -> Self:
         """Open a database, and bring its schema up to date.
 
-        A missing file and its folder, or a missing schema of a PostgreSQL database, are made. With `migrate=False` nothing is made or migrated,
-        and a schema that is not the newest, or that differs from the models in any fact, is
-        refused. `shared` permits a new store in a database that an application has tables in.
+        A missing file and its folder, for their owner alone, or a missing schema of a PostgreSQL
+        database, are made; the logger `broker` warns of a file that everybody may get at. With
+        `migrate=False` nothing is made or migrated, and a schema that is not the newest, or that
+        differs from the models in any fact, is refused. `shared` permits a new store in a database
+        that an application has tables in.
 
         The schema is checked before anything is written, write-ahead logging switched on after
         that; a database that is refused keeps every byte. Raises SchemaError (SchemaDrift with
