@@ -14,6 +14,8 @@ _MODES: dict[How, tuple[Mode, ...]] = {
     "call": (Mode.KILL_BEFORE, Mode.KILL_AFTER, Mode.KILL_TORN),
     "statement": (Mode.KILL_BEFORE,),
 }
+# Before a call and after it; only a write can be torn.
+_SAME_PLACES = {Mode.KILL_AFTER: Mode.KILL_BEFORE}
 
 
 class Point(NamedTuple):
@@ -56,7 +58,8 @@ class Points:
 
     def _many(self, point: Point) -> int:
         if point not in self._known:
-            self._known[point] = max(1, self.count(point))
+            before = point._replace(mode=_SAME_PLACES.get(point.mode, point.mode))
+            self._known[point] = self._known.get(before) or max(1, self.count(point))
         return self._known[point]
 
 
