@@ -1,0 +1,1 @@
+"""Random histories of all operations, by several processes, against the plain store."""

@@ -1,0 +1,130 @@
+"""The processes that have a database open, and the doors to it: each kind of store, and a session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from broker import IMMEDIATE, AsyncBroker, Broker, UnitOfWork
+from tests.conformance import answer
+from tests.places import Place
+from tests.proof.model.plain.store import MUTATIONS, Answer, PlainStore
+from tests.support import ManualClock, open_store
+
+
+def asked(store: Any, operation: str, request: Any, request_id: Any = None) -> Any:
+    """What a store's method gives; a walk is not walked yet."""
+    method = getattr(store, operation)
+    return method(request, request_id=request_id) if operation in MUTATIONS else method(request)
+
+
+def _to_its_end(given: Any) -> Any:
+    return list(given) if isinstance(given, Iterator) else given
+
+
+class Process:
+    """A process with a store, on a machine with clocks of its own; `plain` is its double."""
+
+    def __init__(self, place: Place, plain: PlainStore) -> None:
+        self.plain = plain
+        self._place = place
+        self._dead: list[Broker] = []
+        self._broker = self._open()
+
+    @property
+    def name(self) -> str:
+        """What its nonces begin with."""
+        return self.plain.name
+
+    def ask(self, operation: str, request: Any, request_id: Any = None) -> Answer:
+        """What the store answers, a refusal included."""
+        return answer(lambda: _to_its_end(asked(self._broker, operation, request, request_id)))
+
+    @contextmanager
+    def session(self) -> Iterator[tuple[Session, UnitOfWork]]:
+        """A session of the application's on the store's engine, to be committed or rolled back."""
+        engine = self._broker.engine.execution_options(**IMMEDIATE)
+        with Session(engine) as session:
+            yield session, self._broker.unit_of_work(session)
+
+    def restart(self, *, is_crash: bool) -> None:
+        """End, orderly or by a `crash` that closes nothing, and begin anew."""
+        if is_crash:
+            self._dead.append(self._broker)
+        else:
+            self._broker.close()
+        self._broker = self._open()
+        self.plain.open()
+
+    def end(self) -> None:
+        """Close everything, what is dead included."""
+        for each in [self._broker, *self._dead]:
+            each.close()
+
+    def _open(self) -> Broker:
+        limits = self.plain.limits
+        return open_store(
+            self._place,
+            self.plain.hands,
+            nonce=self._nonce,
+            receipt_capacity=limits.receipt_capacity,
+            page_max_bytes=limits.page_max_bytes,
+            read_model_max_bytes=limits.read_model_max_bytes,
+        )
+
+    _drawn = 0
+
+    def _nonce(self) -> str:
+        self._drawn += 1
+        return f"{self.name}-{self._drawn}"
+
+
+class AsyncProcess(Process):
+    """A process whose store is awaited."""
+
+    def __init__(self, place: Place, plain: PlainStore) -> None:
+        self._loop = asyncio.new_event_loop()
+        super().__init__(place, plain)
+        self._begin()
+
+    def _begin(self) -> None:
+        async def serve() -> AsyncBroker:
+            return AsyncBroker(self._broker)
+
+        self._async_broker = self._loop.run_until_complete(serve())
+
+    def ask(self, operation: str, request: Any, request_id: Any = None) -> Answer:
+        """As of `Process`."""
+
+        async def asking() -> Any:
+            given = asked(self._async_broker, operation, request, request_id)
+            if isinstance(given, AsyncIterator):
+                return [each async for each in given]
+            return await given
+
+        return answer(lambda: self._loop.run_until_complete(asking()))
+
+    def restart(self, *, is_crash: bool) -> None:
+        """As of `Process`."""
+        if not is_crash:
+            self._close()
+        super().restart(is_crash=is_crash)
+        self._begin()
+
+    def end(self) -> None:
+        """As of `Process`."""
+        self._close()
+        super().end()
+        self._loop.close()
+
+    def _close(self) -> None:
+        self._loop.run_until_complete(self._async_broker.close())
+
+
+def machine(wall_ms: int) -> ManualClock:
+    """The clocks of a machine that was just switched on."""
+    return ManualClock(wall_ms=wall_ms)

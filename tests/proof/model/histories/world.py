@@ -1,0 +1,178 @@
+"""One history: the store and the plain one side by side, and what tells them apart."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.conformance import Failure, answer, differences
+from tests.conformance_places import dump
+from tests.places import Place, backend_of, rows
+from tests.proof.model.histories.doors import AsyncProcess, Process, asked
+from tests.proof.model.plain.database import Database
+from tests.proof.model.plain.store import Answer, Limits, PlainStore
+from tests.proof.model.plain.tables import cursors, tables
+from tests.proof.model.plain.text import canonical
+from tests.support import ManualClock
+
+GRANTING = {"acquire_lease", "takeover_lease", "compare_and_swap_lease"}
+LINEAGE = "runtime-broker-lineage"
+
+
+class Difference(Exception):
+    """The store does something else than the plain one."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for, and what the store answered."""
+
+    operation: str
+    request: Any
+    request_id: Any
+    answer: Answer
+
+
+@dataclass
+class World:
+    """A place, the plain double of its database, and the processes that have it open.
+
+    `past` is all that was asked and kept, in its order; `steps` are its lines, to be shown.
+    """
+
+    place: Place
+    database: Database
+    processes: list[Process]
+    counts: Counter[str]
+    limits: Limits
+    past: list[Asked] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+
+    @classmethod
+    def begin(
+        cls, place: Place, counts: Counter[str], walls: Sequence[int], limits: Limits
+    ) -> World:
+        """A new store, opened by a process for each wall clock; the last one awaits it."""
+        mark = "\0" if backend_of(place) == "sqlite" else "\1"
+        world = cls(place, Database(mark), [], counts, limits)
+        for name, wall_ms in zip("xyz", walls, strict=True):
+            plain = PlainStore(world.database, ManualClock(wall_ms), name, limits)
+            kind = AsyncProcess if len(world.processes) == 2 else Process
+            world.processes.append(kind(place, plain))
+        world.steps.append(f"three processes with clocks at {walls}, {limits}")
+        return world
+
+    # ------------------------------------------------------------------------------------- asking
+
+    def ask(
+        self,
+        process: Process,
+        operation: str,
+        request: Any,
+        request_id: Any = None,
+        unit: Any = None,
+    ) -> Answer:
+        """Ask both, the store by its own door or by a unit of work's."""
+        said = f"{process.name}{'' if unit is None else ', in a unit'}: {operation}({request!r}"
+        self.steps.append(said + (")" if request_id is None else f", request_id={request_id!r})"))
+        if unit is None:
+            actual = process.ask(operation, request, request_id)
+        else:
+            actual = answer(lambda: _walked(asked(unit, operation, request, request_id)))
+        drawn = self._drawn(operation, actual)
+        expected = process.plain.answer(operation, request, request_id, drawn)
+        self._count(actual)
+        if canonical(expected) != canonical(actual):
+            raise Difference(f"expected {json.dumps(expected)}, but was {json.dumps(actual)}")
+        self.past.append(Asked(operation, request, request_id, actual))
+        return actual
+
+    def _drawn(self, operation: str, actual: Answer) -> list[int] | None:
+        """The cursors that a server gave, which need not be the next ones, and only grow."""
+        result = actual.get("result")
+        if operation != "commit" or not result or result["recovered"]:
+            return None
+        given: list[int] = result["eventCursors"]
+        if backend_of(self.place) == "sqlite":
+            return None
+        last = self.database.events[-1]["cursor"] if self.database.events else 0
+        in_order = [last, *given]
+        if any(before >= after for before, after in zip(in_order, given, strict=False)):
+            raise Difference(f"cursors {given} do not grow after {last}")
+        return given
+
+    def _count(self, actual: Answer) -> None:
+        self.counts["operations"] += 1
+        result = actual.get("result")
+        self.counts["refusals"] += "error" in actual
+        self.counts["recovered"] += isinstance(result, dict) and bool(result.get("recovered"))
+
+    @contextmanager
+    def unit(self, process: Process, *, is_kept: bool) -> Iterator[Any]:
+        """A unit of work in a session, committed if it is `kept`, else rolled back."""
+        self.steps.append(f"{process.name}: a unit of work begins")
+        before, past = self.database.copy(), len(self.past)
+        process.plain.begin_unit(one_time=backend_of(self.place) == "sqlite")
+        with process.session() as (session, unit):
+            yield unit
+            (session.commit if is_kept else session.rollback)()
+        process.plain.end_unit()
+        if not is_kept:
+            vars(self.database).update(vars(before))
+            del self.past[past:]
+        self.counts["units of work"] += 1
+        self.steps.append(f"{process.name}: it is {'committed' if is_kept else 'rolled back'}")
+
+    def restart(self, process: Process, *, is_crash: bool) -> None:
+        """A process ends, or dies, and another takes its place."""
+        self.steps.append(f"{process.name}: {'dies' if is_crash else 'ends'}, and begins anew")
+        process.restart(is_crash=is_crash)
+        self.counts["restarts"] += 1
+
+    def pass_time(self, ms: int) -> None:
+        """Time passes on all clocks."""
+        self.steps.append(f"{ms} ms pass")
+        for process in self.processes:
+            process.plain.hands.advance(ms)
+
+    def set_clock(self, process: Process, by_ms: int) -> None:
+        """Somebody sets the wall clock of a process."""
+        self.steps.append(f"{process.name}: the wall clock is set by {by_ms} ms")
+        hands = process.plain.hands
+        hands.wall_ms = max(0, hands.wall_ms + by_ms)
+
+    # ------------------------------------------------------------------------------------- the end
+
+    def compare_tables(self) -> None:
+        """Everything that is stored, as another client reads it."""
+        self.steps.append("at last, the tables")
+        expected, actual = tables(self.database), dump(self.place)
+        actual.pop("user_version", None)
+        for row in (row for found in (expected, actual) for row in found["actor_leases"]):
+            if LINEAGE in row["holder_id"]:
+                row |= {"nonce": len(row["nonce"])}  # a random one
+                for column in ("actor_id", "holder_id"):
+                    row[column] = row[column].lstrip("\0\1")
+        found = list(differences(expected, actual))
+        order = rows(self.place, "SELECT event_id, rowid FROM events ORDER BY rowid")
+        if order != cursors(self.database):
+            found.append(Failure("the journal", cursors(self.database), order))
+        if found:
+            raise Difference("; ".join(f"{each.step}: {_shown(each)}" for each in found))
+
+    def end(self) -> None:
+        """Close what is open."""
+        for process in self.processes:
+            process.end()
+
+
+def _walked(given: Any) -> Any:
+    return list(given) if isinstance(given, Iterator) else given
+
+
+def _shown(failure: Failure) -> str:
+    return f"expected {failure.expected!r}, but was {failure.actual!r}"
