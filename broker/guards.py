@@ -31,6 +31,14 @@ class Guard:
             return [self._function(), self._trigger(self.postgresql)]
         return []
 
+    @property
+    def body(self) -> str:
+        """What the trigger's function does on PostgreSQL."""
+        return (
+            "BEGIN RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation',"
+            f" MESSAGE = '{self.message}'; END"
+        )
+
     def _sqlite_trigger(self, when: str) -> str:
         return (
             f"CREATE TRIGGER {self.name} {self.event} ON {self.table}{when}"
@@ -40,8 +48,7 @@ class Guard:
     def _function(self) -> str:
         return (
             f"CREATE OR REPLACE FUNCTION {{schema}}{self.name}() RETURNS trigger LANGUAGE plpgsql"
-            f" AS $guard$ BEGIN RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation',"
-            f" MESSAGE = '{self.message}'; END $guard$"
+            f" AS $guard$ {self.body} $guard$"
         )
 
     def _trigger(self, condition: str) -> str:

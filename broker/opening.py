@@ -14,6 +14,7 @@ from broker.errors import SchemaDrift
 from broker.options import BUSY_TIMEOUT_MS
 from broker.schema import LOCK_TIMEOUT_MS, State, drift, state, upgrade, verify
 from broker.schema.backends import facts_of, looker_of, transactions_of
+from broker.schema.intruders import refuse_intruders
 
 T = TypeVar("T")
 
@@ -25,7 +26,9 @@ def bring_up_to_date(
 
     Raises SchemaError for a database that must be left alone, and leaves it as it was.
     """
-    found = find(url, shared=shared, busy_timeout_ms=busy_timeout_ms, schema=schema)
+    found = find(
+        url, shared=shared, busy_timeout_ms=busy_timeout_ms, schema=schema, to_be_used=True
+    )
     if found is None or not found.at_head:
         timeout_ms = max(busy_timeout_ms, LOCK_TIMEOUT_MS)
         upgrade(url, schema=schema, shared=shared, busy_timeout_ms=timeout_ms)
@@ -40,7 +43,10 @@ def require_current(url: URL, *, busy_timeout_ms: int, schema: str | None = None
 
     def facts_in(connection: Connection) -> list[str]:
         verify(connection)
-        return drift(connection) if facts_of(connection).can_be_told(connection) else []
+        if facts_of(connection).can_be_told(connection):
+            return drift(connection)
+        refuse_intruders(connection)
+        return []
 
     facts = look(url, facts_in, busy_timeout_ms=busy_timeout_ms, roll_back=True, schema=schema)
     if facts:
@@ -56,9 +62,11 @@ def find(
     shared: bool = False,
     busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     schema: str | None = None,
+    to_be_used: bool = False,
 ) -> State | None:
     """Where a database stands that is about to be opened or migrated; None if there is none.
 
+    One `to_be_used` as a store is refused with intruders on its tables, which a migration keeps.
     Raises SchemaError for one that must be left alone, and leaves it as it was, but for a journal
     that has to be rolled back: see `look`.
     """
@@ -66,7 +74,10 @@ def find(
         return None
 
     def state_of(connection: Connection) -> State:
-        return state(connection, shared=shared)
+        found = state(connection, shared=shared)
+        if to_be_used:
+            refuse_intruders(connection)
+        return found
 
     return look(url, state_of, busy_timeout_ms=busy_timeout_ms, roll_back=True, schema=schema)
 

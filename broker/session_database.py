@@ -12,6 +12,7 @@ from broker.clock import LogicalClock
 from broker.joined import backend_of
 from broker.options import Options
 from broker.schema import verify
+from broker.schema.intruders import refuse_intruders
 
 Clocks = weakref.WeakKeyDictionary[Options, LogicalClock]
 
@@ -28,7 +29,7 @@ def require_fit(connection: Connection, options: Options) -> None:
     """Check each connection and each database when it is first met.
 
     Raises ConfigurationError where the engine cannot keep the promises, SchemaError where the
-    store's schema is not there.
+    store's schema is not there, or not by itself.
     """
     if _CHECKED not in connection.info:
         backend_of(connection).check_connection(connection)
@@ -39,6 +40,7 @@ def require_fit(connection: Connection, options: Options) -> None:
     if schema not in known:
         with backend.looking_at(connection, schema):
             verify(connection)
+            refuse_intruders(connection)
         known.setdefault(schema, weakref.WeakKeyDictionary())
 
 

@@ -24,6 +24,7 @@ from broker.errors import (
     SchemaDrift,
     SchemaError,
 )
+from broker.guards import GUARDS
 from broker.sqlite.database_file import file_url
 from tests.places import raw, rows, url_of
 from tests.support import (
@@ -408,9 +409,8 @@ def test_what_is_only_in_the_log_is_seen_and_not_lost(closed: Path) -> None:
     with pytest.raises(SchemaError, match="events_no_delete"):
         Broker.open(url_of(closed))
 
-    in_the_log(
-        closed, "CREATE TRIGGER events_no_delete BEFORE DELETE ON events BEGIN SELECT 1; END"
-    )
+    (guard,) = [each for each in GUARDS if each.name == "events_no_delete"]
+    in_the_log(closed, *guard.ddl("sqlite"))
     Broker.open(url_of(closed)).close()
     assert not closed.with_name("store.db-wal").exists()
 

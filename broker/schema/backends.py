@@ -52,6 +52,9 @@ class Catalogue(Protocol):
     def names(self, connection: Connection) -> set[str]:
         """The names that `HEAD_OBJECTS` may be among."""
 
+    def intruders(self, connection: Connection) -> list[str]:
+        """What `refuse_intruders` refuses, each by its kind and name."""
+
     def texts(self, connection: Connection, column: str, rest: str, name: str) -> list[str]:
         """SELECT `column` FROM `rest`: texts, or SchemaError, which says `name`."""
 

@@ -193,7 +193,7 @@ def test_check_does_not_create_what_is_missing(
         ("sqlite://", "in-memory"),
         ("mysql://user:secret@host/name", "not supported"),
         ("sqlite:///text.db", "not an SQLite database"),
-        ("sqlite:///.", "there is no database"),
+        ("sqlite:///.", "is not a file"),
     ],
 )
 def test_check_says_in_one_line_why_it_cannot_look(

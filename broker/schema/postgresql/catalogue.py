@@ -12,7 +12,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from broker.errors import SchemaError
+from broker.guards import GUARDS
 from broker.postgresql.engine import DEADLOCK_DETECTED, sqlstate
+from broker.postgresql.tables import PAYLOAD_TEXT
 from broker.schema import versions
 from broker.schema.versions import Column, IndexFacts
 
@@ -106,6 +108,27 @@ SELECT pg_get_triggerdef(t.oid) FROM pg_trigger AS t JOIN pg_class AS c ON c.oid
 WHERE c.relnamespace = {_HERE} AND c.relname = :table AND t.tgname = :name
 AND t.tgenabled IN ('O', 'A')
 """)
+_OURS = f"c.relnamespace = {_HERE} AND c.relname = ANY (%(tables)s)"
+_INTRUDERS = f"""
+SELECT 'rule', r.rulename || ' on ' || c.relname
+FROM pg_rewrite AS r JOIN pg_class AS c ON c.oid = r.ev_class
+WHERE {_OURS} AND c.relkind = 'r'
+UNION ALL
+SELECT 'row security', 'of ' || c.relname FROM pg_class AS c WHERE {_OURS} AND c.relrowsecurity
+UNION ALL
+SELECT 'inheritance', 'of ' || c.relname FROM pg_class AS c
+WHERE {_OURS} AND EXISTS (SELECT FROM pg_inherits AS h WHERE c.oid IN (h.inhrelid, h.inhparent))
+"""
+_TRIGGER_TEXTS = f"""
+SELECT t.tgname, c.relname, p.prosrc FROM pg_trigger AS t
+JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_proc AS p ON p.oid = t.tgfoid
+WHERE {_OURS} AND NOT t.tgisinternal
+"""
+_PAYLOAD_TEXT_BODY = f"""
+SELECT p.prosrc FROM pg_proc AS p
+WHERE p.pronamespace = {_HERE} AND p.proname = 'broker_payload_text'
+"""
+_TABLE_NAMES = sorted(versions.TABLE_NAMES)
 _NAMES_PRESENT = f"""
 SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = {_HERE}
 UNION ALL
@@ -115,6 +138,9 @@ UNION ALL
 SELECT p.proname || '(' || oidvectortypes(p.proargtypes) || ')'
 FROM pg_proc AS p WHERE p.pronamespace = {_HERE}
 """
+
+
+_GUARD_TEXTS = {guard.name: " ".join(guard.body.split()) for guard in GUARDS}
 
 
 def require_supported(connection: Connection) -> None:
@@ -173,6 +199,25 @@ def trigger(connection: Connection, name: str, table: str) -> str | None:
 def names(connection: Connection) -> set[str]:
     """The names of relations, of triggers that fire, and of functions with their arguments."""
     return {name for (name,) in connection.exec_driver_sql(_NAMES_PRESENT)}
+
+
+def intruders(connection: Connection) -> list[str]:
+    """Triggers and functions of other text than ours, rules, row security, inheritance."""
+    found = [
+        f"{kind} {name}"
+        for kind, name in connection.exec_driver_sql(_INTRUDERS, {"tables": _TABLE_NAMES})
+    ]
+    for name, table, body in connection.exec_driver_sql(_TRIGGER_TEXTS, {"tables": _TABLE_NAMES}):
+        if name not in _GUARD_TEXTS or _GUARD_TEXTS[name] != _words(body):
+            found.append(f"trigger {name} on {table}")
+    for (body,) in connection.exec_driver_sql(_PAYLOAD_TEXT_BODY):
+        if _words(body) not in _words(PAYLOAD_TEXT):
+            found.append(f"function {_PAYLOAD_TEXT}")
+    return found
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def texts(connection: Connection, column: str, rest: str, _name: str) -> list[str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from sqlalchemy import Connection
 
 from broker.errors import SchemaError
+from broker.guards import GUARDS
 from broker.schema import versions
+from broker.schema.sqlite.sql_text import table_clauses, trigger_text
 from broker.schema.versions import Column, IndexFacts
 from broker.sqlite.database_file import require_sqlite
 
@@ -20,6 +24,14 @@ UNUSABLE: str = "is missing, not STRICT or WITHOUT ROWID"
 HEAD_OBJECTS: frozenset[str] = frozenset({*versions.INDEXES_OF_HEAD, *versions.TRIGGERS_OF_HEAD})
 NAMES_OF: Mapping[int, frozenset[str]] = versions.NAMES_OF
 
+_HANGING_ON_TABLES = """
+SELECT type, name, tbl_name, CAST(sql AS BLOB) FROM main.sqlite_schema
+WHERE type IN ('table', 'trigger')
+"""
+_GUARDS = {
+    guard.name: trigger_text(statement) for guard in GUARDS for statement in guard.ddl("sqlite")
+}
+_TELLTALE = re.compile("collate|conflict", re.IGNORECASE)
 _COLUMNS = """
 SELECT t.name, c.name, upper(c.type), c."notnull", c.pk
 FROM pragma_table_list AS t JOIN pragma_table_info(t.name, 'main') AS c
@@ -102,6 +114,39 @@ def trigger(connection: Connection, name: str, table: str) -> str | None:
 def names(connection: Connection) -> set[str]:
     """The names of everything."""
     return set(objects(connection))
+
+
+def intruders(connection: Connection) -> list[str]:
+    """Triggers that are not ours word for word; collations and conflict clauses of our tables."""
+    found = []
+    for kind, name, table, sql in connection.exec_driver_sql(_HANGING_ON_TABLES):
+        if table.lower() not in versions.TABLE_NAMES:
+            continue
+        text = _text(sql)
+        if kind == "trigger" and not _is_guard(name, text):
+            found.append(f"trigger {name} on {table}")
+        elif kind == "table" and _TELLTALE.search(text):
+            clauses = table_clauses(text)
+            found += [f"{clause} in {table}" for clause in clauses.conflicts]
+            found += [
+                f"collation {collation} of {table}.{column}"
+                for column, collation in clauses.collations.items()
+                if collation != "binary"
+            ]
+    return found
+
+
+def _text(sql: bytes) -> str:
+    return sql.decode(errors="backslashreplace")
+
+
+def _is_guard(name: str, text: str) -> bool:
+    return name in _GUARDS and _meaning(text) == _GUARDS[name]
+
+
+@cache
+def _meaning(trigger: str) -> str:
+    return trigger_text(trigger)
 
 
 def texts(connection: Connection, column: str, rest: str, name: str) -> list[str]:

@@ -53,6 +53,10 @@ def _see(url: URL, see: Callable[[Connection], T], busy_timeout_ms: int) -> T:
     try:
         with engine.connect() as connection:
             return see(connection)
+    except UnicodeDecodeError as error:  # so the driver fails where SQLite's message quotes it
+        raise DatabaseUnavailable(
+            "the schema of the database holds text that is not UTF-8"
+        ) from error
     finally:
         engine.dispose()
 
