@@ -13,10 +13,11 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from broker import Broker, UnitOfWork
+from broker import Broker, Options, UnitOfWork
 from broker.commits import prepare
 from broker.errors import (
     BrokerError,
+    ConfigurationError,
     CorruptRow,
     DatabaseBusy,
     DatabaseError,
@@ -289,4 +290,10 @@ def test_an_error_does_not_repeat_what_a_session_could_not_write(
             acquire(UnitOfWork(session))
         told.texts += [caught.value.message, str(caught.value.to_json())]
     engine.dispose()
+    assert told.secrets() == set()
+
+
+def test_a_nonce_given_where_a_function_belongs_is_not_shown(told: Told) -> None:
+    told.refusal(ConfigurationError, lambda: Options(nonce=NONCE))  # type: ignore[arg-type]  # is none
+    told.add(Options(nonce=lambda: NONCE))
     assert told.secrets() == set()
