@@ -99,7 +99,7 @@ class World:
         given: list[int] = result["eventCursors"]
         if backend_of(self.place) == "sqlite":
             return None
-        last = self.database.events[-1]["cursor"] if self.database.events else 0
+        last = self.database.last_cursor
         in_order = [last, *given]
         if any(before >= after for before, after in zip(in_order, given, strict=False)):
             raise Difference(f"cursors {given} do not grow after {last}")
@@ -116,7 +116,7 @@ class World:
         """A unit of work in a session, committed if it is `kept`, else rolled back."""
         self.steps.append(f"{process.name}: a unit of work begins")
         before, past = self.database.copy(), len(self.past)
-        process.plain.begin_unit(one_time=backend_of(self.place) == "sqlite")
+        process.plain.begin_unit(on_server=backend_of(self.place) == "postgresql")
         with process.session() as (session, unit):
             yield unit
             (session.commit if is_kept else session.rollback)()

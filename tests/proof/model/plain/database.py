@@ -39,6 +39,11 @@ class Database:
         """What a transaction may be rolled back to."""
         return deepcopy(self)
 
+    @property
+    def last_cursor(self) -> int:
+        """The cursor of the last event, 0 if there is none."""
+        return int(self.events[-1]["cursor"]) if self.events else 0
+
     def lease_of(self, actor_id: str) -> Row | None:
         """The lease row of an actor."""
         return next((row for row in self.leases.values() if row["actorId"] == actor_id), None)

@@ -62,9 +62,10 @@ def fitting_or_first(events: list[Row], most_bytes: int) -> list[Row]:
     return _fitting(events, most_bytes) or events[:1]
 
 
-def journal(database: Database, request: Row) -> list[Row]:
-    """All events after a cursor."""
-    return [event for event in database.events if event["cursor"] > request.get("afterCursor", 0)]
+def journal(database: Database, request: Row, through: int) -> list[Row]:
+    """All events after a cursor, through another."""
+    after = request.get("afterCursor", 0)
+    return [event for event in database.events if after < event["cursor"] <= through]
 
 
 def _path(payload: Any, *names: str) -> Any:
@@ -79,12 +80,12 @@ def _is_of_read_model(event: Row) -> bool:
     return named == ("domain.event", "domain.event", READ_MODEL_TYPE)
 
 
-def read_model(database: Database, request: Row) -> list[Row]:
-    """A workspace's read-model events after a cursor."""
+def read_model(database: Database, request: Row, through: int) -> list[Row]:
+    """A workspace's read-model events after a cursor, through another."""
     workspace_id = request["workspaceId"]
     return [
         event
-        for event in journal(database, request)
+        for event in journal(database, request, through)
         if database.owner_of(event["streamId"]) == workspace_id
         and _is_of_read_model(event)
         and _path(event["payload"], "actor", "workspaceId") == workspace_id

@@ -49,6 +49,7 @@ class PlainStore:
     time: BrokerTime = field(init=False)
     now_of_unit: int | None = None
     is_time_of_unit: bool = False
+    journal_ends: int = MOST
 
     def __post_init__(self) -> None:
         self.open()
@@ -58,13 +59,17 @@ class PlainStore:
         self.time = BrokerTime(self.hands)
         self._advance()
 
-    def begin_unit(self, *, one_time: bool) -> None:
-        """A transaction of the application's begins, which reads the time once if `one_time`."""
-        self.now_of_unit, self.is_time_of_unit = None, one_time
+    def begin_unit(self, *, on_server: bool) -> None:
+        """A transaction of the application's begins.
+
+        In a file it reads the time once; on a server it does not see its own events in the journal.
+        """
+        self.now_of_unit, self.is_time_of_unit = None, not on_server
+        self.journal_ends = self.database.last_cursor if on_server else MOST
 
     def end_unit(self) -> None:
         """It ends."""
-        self.now_of_unit, self.is_time_of_unit = None, False
+        self.now_of_unit, self.is_time_of_unit, self.journal_ends = None, False, MOST
 
     def answer(
         self,
@@ -159,8 +164,8 @@ class PlainStore:
         now = self._advance()
         owner = commits.judge(self.database, request, now)
         if cursors is None:
-            last = self.database.events[-1]["cursor"] if self.database.events else 0
-            cursors = range(last + 1, last + 1 + len(request["events"]))
+            next_one = self.database.last_cursor + 1
+            cursors = range(next_one, next_one + len(request["events"]))
         result = commits.write(self.database, request, owner, cursors, now)
         self.database.inbox[request["messageId"]] = {
             "requestHash": sha256(hashed),
@@ -201,18 +206,22 @@ class PlainStore:
         return reads.streams(self.database, request)
 
     def _read_journal(self, request: Row) -> list[Row]:
-        found = reads.journal(self.database, request)[: request.get("limit", 128)]
+        found = reads.journal(self.database, request, self.journal_ends)[
+            : request.get("limit", 128)
+        ]
         return reads.fitting_or_first(found, self.limits.page_max_bytes)
 
     def _walk_journal(self, request: Row) -> list[Row]:
-        return reads.journal(self.database, request)
+        return reads.journal(self.database, request, self.journal_ends)
 
     def _read_model_events(self, request: Row) -> list[Row]:
-        found = reads.read_model(self.database, request)[: request.get("limit", 128)]
+        found = reads.read_model(self.database, request, self.journal_ends)[
+            : request.get("limit", 128)
+        ]
         return reads.fitting_or_first(found, self.limits.read_model_max_bytes)
 
     def _walk_read_model_events(self, request: Row) -> list[Row]:
-        return reads.read_model(self.database, request)
+        return reads.read_model(self.database, request, self.journal_ends)
 
     def _read_model_sources(self, request: Row) -> list[Row]:
         return reads.sources(self.database, request, self._observe())
