@@ -17,7 +17,9 @@ from broker.errors import CorruptRow, DatabaseBusy, Refusal
 from broker.options import Options
 from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.corruption import as_ours
+from broker.sqlite.database_file import file_of
 from broker.sqlite.engine import in_transaction, translate_commit
+from broker.sqlite.log import Log
 from broker.sqlite.pending import Pending
 from broker.sqlite.same_file import SameFile
 from broker.statements import Channel, Undecodable
@@ -35,6 +37,7 @@ class Writer:
     def __init__(self, engine: Engine, options: Options, same_file: SameFile) -> None:
         self._engine = engine
         self._same_file = same_file
+        self._log = Log(file_of(engine.url))
         self._options = options
         self._connection: Any = None
         self._channel: Channel | None = None
@@ -208,6 +211,8 @@ class Writer:
             self.disconnect()
             if not isinstance(error, Exception):
                 raise
+        else:
+            self._log.look_after(channel)
 
 
 def _still_wanted(group: Group) -> Group:
