@@ -24,7 +24,7 @@ import pytest
 from sqlalchemy import Engine, Pool, event
 
 from broker import Broker, UnitOfWork, schema
-from tests.places import BACKENDS, Databases, Place, PlaceOn, backend_of, url_of
+from tests.places import BACKENDS, Databases, Place, PlaceOn, backend_of, copied, url_of
 from tests.postgres_server import HOW_TO_GET_IT, URL_VARIABLE, Keeper, find_binaries
 from tests.support import ENGINES, NESTING, ManualClock, UnitOn, create_orders, open_store
 
@@ -173,9 +173,7 @@ def place_on(
     def make(backend: str) -> Iterator[Place]:
         if backend.endswith("sqlite"):
             file = tmp_path_factory.mktemp("place") / "broker.db"
-            if backend == "sqlite":
-                shutil.copy(sqlite_template, file)
-            yield file
+            yield copied(sqlite_template, file) if backend == "sqlite" else file
             return
         databases: Databases = request.getfixturevalue("postgres_databases")
         makers: dict[str, Callable[[], AbstractContextManager[Place]]] = {
@@ -199,7 +197,7 @@ def place(
 ) -> Iterator[Place]:
     """Where the test's store will be, on each backend: its tables are there. A file is `path`."""
     if backend == "sqlite":
-        yield Path(shutil.copy(sqlite_template, tmp_path / "broker.db"))
+        yield copied(sqlite_template, tmp_path / "broker.db")
         return
     has_orders = "database" in request.fixturenames
     with place_on("postgresql with orders" if has_orders else backend) as made:

@@ -6,11 +6,12 @@ What other clients see of either is read here, with the same words for both.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -27,6 +28,12 @@ class PostgresPlace:
 
     url: str
     is_at_head: bool = False
+
+
+class StorePath(PosixPath):
+    """A file of SQLite's; `is_at_head` if it is a copy of one with a new store."""
+
+    is_at_head = False
 
 
 Place: TypeAlias = Path | PostgresPlace
@@ -46,6 +53,18 @@ def async_url_of(place: Place) -> str:
     if isinstance(place, PostgresPlace):
         return place.url  # psycopg is for both
     return f"sqlite+aiosqlite:///{place}"
+
+
+def is_at_head(place: Place) -> bool:
+    """Whether it is known that there was a store when nobody had used it."""
+    return isinstance(place, (PostgresPlace, StorePath)) and place.is_at_head
+
+
+def copied(template: Path, file: Path) -> StorePath:
+    """A file with a new store, copied from another."""
+    made = StorePath(shutil.copy(template, file))
+    made.is_at_head = True
+    return made
 
 
 @contextmanager
