@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from broker import Broker, Options, UnitOfWork
+from broker import Broker, Options, UnitOfWork, schema
 from broker.commits import prepare
 from broker.errors import (
     BrokerError,
@@ -31,6 +31,7 @@ from broker.errors import (
 )
 from broker.messages import Lease
 from broker.options import random_nonce
+from tests.migrations.support import version_2
 from tests.places import Place, backend_of, execute, url_of
 from tests.security.support import NONCE, Told, with_password
 from tests.support import (
@@ -126,12 +127,20 @@ def test_what_a_commit_is_prepared_into_does_not_show_its_nonce(told: Told) -> N
     assert told.secrets() == set()
 
 
-def test_a_migration_tells_no_nonce(empty_place: Place, told: Told) -> None:
+def test_a_look_at_a_store_tells_no_secret(empty_place: Place, told: Told) -> None:
     with Broker.open(url_of(with_password(empty_place))) as store:
         acquire(store)
     execute(empty_place, "UPDATE actor_leases SET nonce = ?", NONCE)
     with Broker.open(url_of(with_password(empty_place)), migrate=False):
         assert "FROM" in told.logged()  # what the engine was asked was logged
+    assert told.secrets() == set()
+
+
+def test_a_migration_tells_no_nonce(path: Path, told: Told) -> None:
+    version_2(path)
+    execute(path, "UPDATE actor_leases SET nonce = ?", NONCE)
+    told.add(schema.upgrade(url_of(path)), schema.downgrade(url_of(path), "0001", lose_data=True))
+    assert "INSERT INTO actor_leases" in told.logged()
     assert told.secrets() == set()
 
 
