@@ -112,7 +112,6 @@ def test_a_limit_is_kept_and_is_100_by_default(
     ("request_", "details"),
     [
         ({"limit": 0}, {"field": "limit"}),
-        ({"limit": None}, {"field": "limit"}),
         ({"asOf": -1}, {"field": "now"}),
         ({"asOf": "1"}, {"field": "now"}),
         ({"limit": 0, "asOf": -1}, {"field": "limit"}),
