@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -61,9 +61,16 @@ def looking_at(connection: Connection, schema: str | None) -> Iterator[None]:
         connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted}")
     try:
         yield
-    finally:
-        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT broker_look")
-        connection.exec_driver_sql("RELEASE SAVEPOINT broker_look")
+    except BaseException:
+        with suppress(sa_exc.SQLAlchemyError):  # that a lost connection is lost, which is known
+            _forget_look(connection)
+        raise
+    _forget_look(connection)
+
+
+def _forget_look(connection: Connection) -> None:
+    connection.exec_driver_sql("ROLLBACK TO SAVEPOINT broker_look")
+    connection.exec_driver_sql("RELEASE SAVEPOINT broker_look")
 
 
 def join(

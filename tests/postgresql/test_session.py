@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, select, text
+from sqlalchemy import event as sa_event
 from sqlalchemy import exc as sa_exc
 from sqlalchemy.orm import Session
 
@@ -365,6 +366,25 @@ def test_a_connection_that_died_is_told_and_the_next_transaction_has_another(
         unit.commit(commit_request(acquire(unit)))
         session.commit()
     assert messages(database) == ["message"]
+
+
+def test_a_connection_that_dies_while_the_store_is_looked_at_is_told_too(
+    application: Engine, database: PostgresPlace, unit_on: UnitOn
+) -> None:
+    died: list[int] = []
+
+    @sa_event.listens_for(application, "before_cursor_execute")
+    def _die(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "pg_class" in statement and not died:
+            died.append(terminate_sessions(database))
+
+    with Session(application) as session:
+        unit = unit_on(session)
+        with pytest.raises(DatabaseUnavailable):
+            acquire(unit)
+        session.rollback()
+        assert acquire(unit).epoch == 1
+    assert died == [1]
 
 
 def test_a_lock_of_somebody_elses_is_busy_by_the_applications_own_timeout(
