@@ -36,6 +36,7 @@ from broker.sqlite.database_file import require_file
 from broker.sqlite.file_modes import make_file, warn_of_others
 
 _BEGIN_MODE = "broker_begin"
+_READS_ONLY = "broker_reads_only"
 BEGINS = "broker_begins"  # in the info of a connection whose every transaction starts with BEGIN
 
 #: Execution options of a connection or engine whose transactions write.
@@ -140,21 +141,29 @@ def _install(engine: Engine, busy_timeout_ms: int, *, wal: bool, foreign_keys: b
         if state.asyncio_safe and not state.terminate_only and in_transaction(dbapi_connection):
             dbapi_connection.rollback()
 
-    event.listen(engine, "handle_error", _let_go_if_read_only)
+    event.listen(engine, "handle_error", _look_at_error)
+    event.listen(engine, "checkin", _let_go_of_a_reader)
 
 
-def _let_go_if_read_only(context: ExceptionContext) -> None:
-    if is_read_only(context.original_exception):
-        context.is_disconnect = True
+def _look_at_error(context: ExceptionContext) -> None:
+    if context.connection is not None:
+        look_whether_read_only(context.connection, context.original_exception)
 
 
-def is_read_only(error: BaseException) -> bool:
-    """Whether a connection has shown by this error that it can only read, so that it is to go.
+def look_whether_read_only(connection: Connection, error: BaseException) -> None:
+    """Let go of a connection when it is given back, if this error has shown that it can only read.
 
     SQLite opens a file that it may not write for reading, without a word, and were that only for a
     moment: in a pool such a connection would turn down writes for ever.
     """
-    return primary_code(error) == sqlite3.SQLITE_READONLY
+    if primary_code(error) == sqlite3.SQLITE_READONLY:
+        connection.info[_READS_ONLY] = True
+
+
+def _let_go_of_a_reader(_dbapi_connection: Any, record: Any) -> None:
+    # Not before its transaction was rolled back: a traceback may keep a cursor, and that its locks.
+    if record.info.get(_READS_ONLY):
+        record.invalidate()
 
 
 def refuse_autocommit_false(dbapi_connection: Any) -> None:

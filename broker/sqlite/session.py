@@ -19,7 +19,7 @@ from broker.sqlite.database_file import require_file_connection
 from broker.sqlite.engine import (
     BEGINS,
     in_transaction,
-    is_read_only,
+    look_whether_read_only,
     refuse_autocommit_false,
     translate,
 )
@@ -84,8 +84,7 @@ class SQLiteJoined:
 
     def ours(self, error: Exception) -> Exception:
         """The error to raise, `from error`; a connection that can only read is let go of."""
-        if is_read_only(error):
-            self.connection.invalidate()
+        look_whether_read_only(self.connection, error)
         return as_ours(error, self.transaction.channel)
 
     def _begin_write(self) -> None:

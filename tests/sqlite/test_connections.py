@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from broker import IMMEDIATE, Broker
 from broker.errors import DatabaseUnavailable, StoreClosed
-from tests.places import rows
+from broker.sqlite.engine import make_engine
+from tests.places import execute, rows, url_of
 from tests.sqlite_support import connections_of
 from tests.support import (
     ManualClock,
@@ -137,21 +139,43 @@ def test_a_write_that_begins_to_wait_before_close_gets_no_connection_after_it(
     assert rows(path, "SELECT * FROM actor_leases") == []
 
 
+def open_for_reading(engine: Engine, path: Path) -> Callable[..., Any]:
+    """Let connections be made as SQLite does it where it is refused to open a file for writing."""
+
+    def connect(*_: Any) -> Any:
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+
+    event.listen(engine, "do_connect", connect)
+    return connect
+
+
 def test_a_connection_that_may_only_read_is_not_kept_once_that_was_noticed(
     store: Broker, path: Path
 ) -> None:
-    def open_for_reading(_dialect: Any, _record: Any, _args: Any, _options: Any) -> Any:
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
-
     def join(name: str) -> None:
         with Session(store.engine.execution_options(**IMMEDIATE)) as session, session.begin():
             acquire(store.unit_of_work(session), name, name)
 
-    # As SQLite does by itself where it is refused to open a file for writing, if only for a moment.
-    event.listen(store.engine, "do_connect", open_for_reading)
+    connect = open_for_reading(store.engine, path)
     with pytest.raises(DatabaseUnavailable, match="read-only"):
         join("refused")
-    event.remove(store.engine, "do_connect", open_for_reading)
+    event.remove(store.engine, "do_connect", connect)
 
     join("healed")
     assert rows(path, "SELECT actor_id FROM actor_leases") == [("healed",)]
+
+
+def test_a_connection_that_may_only_read_leaves_no_lock(path: Path) -> None:
+    path.touch(0o600)
+    engine = make_engine(url_of(path), wal=False)
+    open_for_reading(engine, path)
+
+    def write() -> None:
+        with engine.execution_options(**IMMEDIATE).begin() as connection:
+            connection.exec_driver_sql("SELECT * FROM sqlite_schema")
+            connection.exec_driver_sql("CREATE TABLE t (x)")
+
+    with pytest.raises(OperationalError, match="readonly") as caught:
+        write()
+    execute(path, "CREATE TABLE t (x)")
+    assert caught.value.__traceback__ is not None  # it is still there, with all that it knows
