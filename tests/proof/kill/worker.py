@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import make_url
 
-from broker.errors import DatabaseUnavailable, OutcomeUnknown
+from broker.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
 from tests.places import Place, PostgresPlace
 from tests.proof.kill.deeds import DEEDS, OF_FILES, Scene
 from tests.proof.kill.doors import Client, Door, opened
@@ -95,7 +95,7 @@ def _reached(job: Job) -> Door:
     while True:
         try:
             return opened(job.place, job.door)
-        except (DatabaseUnavailable, OutcomeUnknown):
+        except (DatabaseBusy, DatabaseUnavailable, OutcomeUnknown):
             time.sleep(0.01)
 
 
