@@ -163,31 +163,28 @@ class Databases:
         self._url = make_url(url).set(drivername="postgresql+psycopg")
         self._connection = self._connected()
         self._templates: dict[Prepare, _Template] = {}
-        self._used: list[str] = []
+        self._empty: _Template | None = None
 
     def one(self, prepare: Prepare = _nothing_more) -> AbstractContextManager[PostgresPlace]:
         """A database with the store's tables, for as long as a `with` lasts.
 
         `prepare` makes what is to be there besides; it is called once, for all of its databases.
         """
-        return self._copy(self._template(prepare))
+        return self._copy(self._template(prepare), is_at_head=True)
 
-    @contextmanager
-    def one_empty(self) -> Iterator[PostgresPlace]:
+    def one_empty(self) -> AbstractContextManager[PostgresPlace]:
         """A database with nothing in it, for as long as a `with` lasts."""
-        name = self._create("template0")
-        try:
-            yield self._place(name)
-        finally:
-            self._used.append(name)
-            if len(self._used) > USED_DATABASES:
-                self._drop(self._used.pop(0))
+        if self._empty is None:
+            name = self._create("template0")
+            with closing(self._connected(name)) as connection:
+                self._empty = _Template("template0", Original.of(connection), [name])
+        return self._copy(self._empty, is_at_head=False)
 
     @contextmanager
-    def _copy(self, template: _Template) -> Iterator[PostgresPlace]:
+    def _copy(self, template: _Template, *, is_at_head: bool) -> Iterator[PostgresPlace]:
         name = self._as_new(template) or self._create(template.name)
         try:
-            yield replace(self._place(name), is_at_head=True)
+            yield replace(self._place(name), is_at_head=is_at_head)
         finally:
             template.used.append(name)
 
@@ -203,9 +200,10 @@ class Databases:
 
     def close(self) -> None:
         """Leave nothing behind."""
-        for template in self._templates.values():
-            self._used += [*template.used, template.name]
-        for name in self._used:
+        made = [template.name for template in self._templates.values()]
+        for template in filter(None, [*self._templates.values(), self._empty]):
+            made += template.used
+        for name in made:
             self._drop(name)
         self._connection.close()
 

@@ -40,7 +40,7 @@ _OTHERS = """
 SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
-_SIZE = "SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relfilenode >= %s"
+_SIZE = "SELECT coalesce(sum(pg_relation_size(oid)), 0) FROM pg_class WHERE relfilenode >= %s"
 _ENOUGH = 4 * 2**20  # bytes of tables and indexes: what was deleted stays in them
 _TABLES = """
 SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
@@ -61,6 +61,7 @@ class Original:
         """What this session, of a superuser, finds in its database."""
         names = [name for (name,) in connection.execute(_TABLES).fetchall()]
         parts = [
+            sql.SQL("SET lock_timeout = '10s'"),  # a prepared transaction has no session to end
             sql.SQL("SET session_replication_role = replica"),  # no triggers, no keys
             *(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)) for name in names),
             *(_insertion(connection, name) for name in names),

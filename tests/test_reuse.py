@@ -91,6 +91,17 @@ def test_one_that_is_not_as_new_is_not_used_again(databases: Databases, change: 
         assert name_of(again) == name_of(other)
 
 
+def test_an_empty_one_is_used_again_if_it_is_still_empty(databases: Databases) -> None:
+    with databases.one_empty() as one:
+        execute(one, "CREATE TABLE mine (x INTEGER)")
+        assert not one.is_at_head
+    with databases.one_empty() as other:
+        assert contents(other) == {}
+    with databases.one_empty() as again:
+        assert contents(again) == {}
+    assert name_of(one) != name_of(other) == name_of(again)
+
+
 def test_one_with_settings_of_its_own_is_not_used_again(databases: Databases) -> None:
     with databases.one() as one:
         execute(one, f"ALTER DATABASE {name_of(one)} SET lock_timeout = 1")
