@@ -12,6 +12,7 @@ from tests.places import Client, Place, PostgresPlace, client, url_of
 from tests.proof.edited import Edit
 from tests.proof.linearizability.calls import listing, prepared
 from tests.proof.linearizability.crew import Crew, Failed, Member, Records, crew, work
+from tests.proof.linearizability.doors import DOORS
 from tests.proof.linearizability.model import step
 from tests.proof.linearizability.programs import Order, Program, draw
 from tests.proof.linearizability.search import TooLarge, failing_answer, is_linearizable
@@ -104,9 +105,10 @@ class _Site:
             **how,
         )
         one = self.workers.members(1)
+        last = [*during.pending(), *_last_look(program)]
         after = work(
             one,
-            [[[*during.pending(), *_last_look(program)]]],
+            [[[each | {"door": DOORS[0]} for each in last]]],
             self.offset,
             credentials={},
             **how | {"patience": 5_000},

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.proof.linearizability.doors import DOORS
+
 MOST_OPERATIONS = 24
 LONG_MS = 600_000
 SHORT_MS = (1, 2, 3, 5, 8, 13)
 
+#: What a thread is to ask for; by which door is added to each.
 Order = dict[str, Any]
 
 
@@ -47,17 +50,19 @@ class _Drawing:
         threads = self.random.randint(1, 3)
         each = max(1, min(6, MOST_OPERATIONS // (processes * threads)))
         is_leased = self.kind != "leases" or self.random.random() < 0.5
-        setup = [self.shared_acquire()] if is_leased else []
+        setup = [self.shared_acquire() | {"door": DOORS[0]}] if is_leased else []
         return Program(
             setup,
-            [
-                [[self.order() for _ in range(each)] for _ in range(threads)]
-                for _ in range(processes)
-            ],
+            [[self.thread(each) for _ in range(threads)] for _ in range(processes)],
             self.random.choice((5_000, 5_000, 5_000, 4)),
             self.actors,
             self.streams,
         )
+
+    def thread(self, count: int) -> list[Order]:
+        """What one thread does, all by the same door."""
+        door = self.random.choice(DOORS)
+        return [self.order() | {"door": door} for _ in range(count)]
 
     def order(self) -> Order:
         if self.random.random() < 0.12:

@@ -16,19 +16,13 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from broker import Broker, Options
-from broker.errors import (
-    BrokerError,
-    DatabaseBusy,
-    DatabaseUnavailable,
-    OutcomeUnknown,
-    Refusal,
-)
+from tests.proof.linearizability.doors import Doors
 
 # What is shown where no lease is known yet.
 NO_LEASE = {"epoch": 1, "nonce": "never given"}
@@ -100,7 +94,7 @@ class Worker:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._stores: dict[tuple[str, int], Broker] = {}
+        self._stores: dict[tuple[str, int], Doors] = {}
         self._numbers = itertools.count()
 
     def serve(self) -> None:
@@ -108,30 +102,27 @@ class Worker:
         for order in self._line.orders():
             store = self._store(order["url"], order["patience"])
             knowledge = Knowledge(order["credentials"])
-            threads = [
-                threading.Thread(
-                    target=self._follow, args=(store, f"{number}", each, knowledge, order["start"])
-                )
-                for number, each in enumerate(order["threads"])
-            ]
+            with ThreadPoolExecutor(max(1, len(order["threads"]))) as pool:
+                threads = [
+                    pool.submit(self._follow, store, f"{number}", each, knowledge, order["start"])
+                    for number, each in enumerate(order["threads"])
+                ]
             for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+                thread.result()
             self._line.say(done=True, credentials=knowledge.credentials)
 
-    def _store(self, url: str, patience: int) -> Broker:
+    def _store(self, url: str, patience: int) -> Doors:
         key = (url, patience)
         if key not in self._stores:
             for _, others in [each for each in self._stores.items() if each[0][0] != url]:
                 others.close()
             self._stores = {each: kept for each, kept in self._stores.items() if each[0] == url}
-            self._stores[key] = _opened(url, patience)
+            self._stores[key] = Doors(url, patience)
         return self._stores[key]
 
     def _follow(
         self,
-        store: Broker,
+        store: Doors,
         thread: str,
         program: list[dict[str, Any]],
         knowledge: Knowledge,
@@ -145,37 +136,11 @@ class Worker:
             if asked is None:
                 continue
             number = next(self._numbers)
-            self._line.say(number=number, thread=thread, **asked, at=time.monotonic_ns())
-            answer = _perform(store, **asked)
+            who = f"{thread} by {order['door']}"
+            self._line.say(number=number, thread=who, **asked, at=time.monotonic_ns())
+            answer = store.perform(order["door"], **asked)
             self._line.say(number=number, at=time.monotonic_ns(), **answer)
             knowledge.learn(asked["method"], asked["request"], answer)
-
-
-def _opened(url: str, patience: int) -> Broker:
-    """A store; others may be in the way, and connections be cut."""
-    while True:
-        try:
-            return Broker.open(url, options=Options(busy_timeout_ms=patience))
-        except (DatabaseBusy, DatabaseUnavailable):
-            time.sleep(0.005)
-
-
-def _perform(store: Broker, method: str, request: Any, id: str | None) -> dict[str, Any]:  # noqa: A002
-    """What comes of an operation: `result`, `refusal`, or what kind of answer it was instead."""
-    named = {} if id is None else {"request_id": id}
-    try:
-        result = getattr(store, method)(request, **named)
-    except Refusal as refusal:
-        return {"refusal": refusal.to_json()}
-    except (DatabaseBusy, DatabaseUnavailable) as error:
-        return {"nothing": error.code}
-    except OutcomeUnknown as error:
-        return {"unknown": error.code}
-    except Exception as error:  # whatever it is, it is to be reported
-        return {"failed": repr(error.to_json() if isinstance(error, BrokerError) else error)}
-    if method == "read_events":
-        return {"result": [event.event_id for event in result]}
-    return {"result": result.to_json() if hasattr(result, "to_json") else result}
 
 
 def main() -> None:
