@@ -12,7 +12,7 @@ import typer
 
 from broker.canonical import encode
 from broker.errors import BrokerError
-from broker.schema.printable import one_line
+from broker.schema.printable import one_line, without_passwords
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -64,7 +64,8 @@ def errors_exit(*, as_json: bool = False) -> Iterator[None]:
         yield
     except BrokerError as error:
         if as_json:
-            say_json({"ok": False, "error": error.to_json()})
+            said = {"message": without_passwords(error.message)}
+            say_json({"ok": False, "error": error.to_json() | said})
         else:
             say_error(error.message)
         raise typer.Exit(CANNOT) from error

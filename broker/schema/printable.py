@@ -20,4 +20,9 @@ def printable(line: str) -> str:
 
 def one_line(message: str) -> str:
     """A message in one line that is printable, whatever it holds; no password in a URL is."""
-    return _PASSWORD.sub(r"\1:***@", printable(" ".join(message.split())))
+    return without_passwords(printable(" ".join(message.split())))
+
+
+def without_passwords(message: str) -> str:
+    """A message in which URLs, wherever they came from, have no password."""
+    return _PASSWORD.sub(r"\1:***@", message)

@@ -100,6 +100,7 @@ COMMANDS = [
     ("demo", "--db", URL),
     (URL,),
     ("check", "--schema", URL),
+    ("check", "--json", "--schema", URL),
     ("upgrade", "--url", URLS[2]),
 ]
 
