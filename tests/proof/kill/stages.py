@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
-from broker import Broker, schema
+from broker import Broker
 from broker.cli.demo import legacy
 from tests.places import TABLES, Client, Place, backend_of, url_of
 from tests.proof.kill.evidence import Evidence
@@ -62,65 +63,44 @@ class Stages:
     def _file(self, deed: str | None) -> Iterator[tuple[Path, Evidence]]:
         with self._task.place() as place:
             assert isinstance(place, Path)
+            evidence = NOTHING
             if deed == "open nothing":
                 place.unlink()
-                yield place, NOTHING
-                return
-            template, evidence = self._template(deed)
-            if template != place:
-                for part in template.parent.iterdir():
-                    shutil.copy(part, place.parent / part.name)
+            elif deed in _MADE:
+                template, evidence = self._template(deed)
+                for part in template.iterdir():
+                    shutil.copy(part, place.parent)
             yield place, evidence
 
-    def _template(self, deed: str | None) -> tuple[Path, Evidence]:
-        name = deed if deed in _MADE else "open a store"
-        if name not in self._templates:
-            folder = self._task.folder / f"template of {name}".replace(" ", "-")
+    def _template(self, deed: str) -> tuple[Path, Evidence]:
+        """A folder with the files for a deed, and what is in them for who has opened them."""
+        if deed not in self._templates:
+            folder = self._task.folder / f"before {deed}"
             folder.mkdir()
-            path = folder / "broker.db"
-            self._templates[name] = path, _MADE[name](path)
-        return self._templates[name]
+            _MADE[deed](folder / "broker.db")
+            opened = Path(shutil.copytree(folder, f"{folder}, opened")) / "broker.db"
+            Broker.open(url_of(opened)).close()
+            self._templates[deed] = folder, Evidence.of(opened)
+            shutil.rmtree(opened.parent)
+        return self._templates[deed]
 
 
-def _new_store(path: Path) -> Evidence:
-    Broker.open(url_of(path)).close()
-    return NOTHING
-
-
-def _old_store(path: Path) -> Evidence:
-    """A file of version 1, and what is in it once it was migrated."""
-    legacy.make(path)
-    migrated = path.with_name("migrated.db")
-    shutil.copy(path, migrated)
-    schema.upgrade(url_of(migrated))
-    evidence = Evidence.of(migrated)
-    for part in path.parent.glob("migrated.db*"):
-        part.unlink()
-    return evidence
-
-
-def _log(path: Path) -> Evidence:
-    """A file whose last commits are in the log alone, as when its writer was killed."""
-    original = path.with_name("original.db")
-    with Broker.open(url_of(original)) as store:
+def _leave_a_log(path: Path) -> None:
+    """Make a store whose last commits are in the log alone, as when its writer was killed."""
+    with (
+        TemporaryDirectory(dir=path.parent.parent) as folder,
+        Broker.open(f"sqlite:///{folder}/broker.db") as store,
+    ):
         lease = acquire(store, "before", "before/stream")
         for revision in range(3):
             outbox = [outbox_message(f"before/o{revision}")]
             message = f"before/m{revision}"
             store.commit(commit_request(lease, message, expectedRevision=revision, outbox=outbox))
         for ending in ("", "-wal"):
-            shutil.copy(f"{original}{ending}", f"{path}{ending}")
-    original.unlink()
-    copied = path.with_name("copy.db")
-    for ending in ("", "-wal"):
-        shutil.copy(f"{path}{ending}", f"{copied}{ending}")
-    evidence = Evidence.of(copied)
-    for part in path.parent.glob("copy.db*"):
-        part.unlink()
-    return evidence
+            shutil.copy(f"{folder}/broker.db{ending}", f"{path}{ending}")
 
 
-_MADE = {"open a store": _new_store, "migrate": _old_store, "open a log": _log}
+_MADE: dict[str, Callable[[Path], None]] = {"migrate": legacy.make, "open a log": _leave_a_log}
 
 
 # What a deed that opens may leave: what was there before, or a store at head.
