@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import cache, partial
+from typing import Any, get_args, get_type_hints
 
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from broker import IMMEDIATE, AsyncBroker, Broker, UnitOfWork
+from broker.messages import Request
+from broker.operations import Operations
 from tests.conformance import answer
 from tests.places import Place
 from tests.proof.model.plain.store import MUTATIONS, Answer, PlainStore
-from tests.support import ManualClock, open_store
+from tests.support import open_store
 
 
 def asked(store: Any, operation: str, request: Any, request_id: Any = None) -> Any:
     """What a store's method gives; a walk is not walked yet."""
     method = getattr(store, operation)
     return method(request, request_id=request_id) if operation in MUTATIONS else method(request)
+
+
+@cache
+def _message_of(operation: str) -> type[Request]:
+    """The class of an operation's request."""
+    kinds: Any = get_type_hints(getattr(Operations, operation))["request"]
+    kind: type[Request] = get_args(kinds)[0]
+    return kind
+
+
+def as_message(operation: str, request: Any) -> Any:
+    """A request as the message that it is, or as it was, if it is none."""
+    try:
+        return _message_of(operation).model_validate(request)
+    except ValidationError:
+        return request
 
 
 def _to_its_end(given: Any) -> Any:
@@ -45,11 +65,11 @@ class Process:
         return answer(lambda: _to_its_end(asked(self._broker, operation, request, request_id)))
 
     @contextmanager
-    def session(self) -> Iterator[tuple[Session, UnitOfWork]]:
+    def session(self) -> Iterator[UnitOfWork]:
         """A session of the application's on the store's engine, to be committed or rolled back."""
         engine = self._broker.engine.execution_options(**IMMEDIATE)
         with Session(engine) as session:
-            yield session, self._broker.unit_of_work(session)
+            yield self._broker.unit_of_work(session)
 
     def restart(self, *, is_crash: bool) -> None:
         """End, orderly or by a `crash` that closes nothing, and begin anew."""
@@ -108,6 +128,17 @@ class AsyncProcess(Process):
 
         return answer(lambda: self._loop.run_until_complete(asking()))
 
+    def ask_together(self, asks: Sequence[tuple[str, Any]]) -> list[Answer]:
+        """What it answers to writes of tasks that ask for them at once, in this order."""
+
+        async def asking() -> list[Any]:
+            given = [asked(self._async_broker, *each) for each in asks]
+            return await asyncio.gather(*given, return_exceptions=True)
+
+        return [
+            answer(partial(_given, outcome)) for outcome in self._loop.run_until_complete(asking())
+        ]
+
     def restart(self, *, is_crash: bool) -> None:
         """As of `Process`."""
         if not is_crash:
@@ -125,6 +156,7 @@ class AsyncProcess(Process):
         self._loop.run_until_complete(self._async_broker.close())
 
 
-def machine(wall_ms: int) -> ManualClock:
-    """The clocks of a machine that was just switched on."""
-    return ManualClock(wall_ms=wall_ms)
+def _given(outcome: Any) -> Any:
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome

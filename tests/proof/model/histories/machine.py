@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, assume, seed, settings
@@ -16,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from tests.places import Place
-from tests.proof.model.histories.doors import Process
+from tests.proof.model.histories.doors import AsyncProcess, Process
 from tests.proof.model.histories.draws import REQUEST_IDS, Dice, Draws
 from tests.proof.model.histories.faulty import spoilt
 from tests.proof.model.histories.world import GRANTING, Asked, Difference, World
@@ -45,6 +46,16 @@ READS = (
     "list_pending_outbox",
 )
 OPERATIONS = (*MUTATIONS, "commit", *READS, "mark_outbox_delivered")
+
+SHARING = (
+    "commit",
+    "commit",
+    "commit",
+    "heartbeat_lease",
+    "release_lease",
+    "mark_outbox_delivered",
+)
+BAD_REQUEST_IDS = ("", "x" * 257, "é" * 128, "\0", "\1", 5)
 
 some_data = st.data()
 
@@ -100,20 +111,36 @@ class Histories(RuleBasedStateMachine):
         self, dice: Dice, process: Process, operation: str, unit: Any = None, *, bad: bool = False
     ) -> None:
         request: Any = self._draws.request(operation, dice)
+        request_id: Any = self._draws.request_id(dice) if operation in MUTATIONS else None
         if bad:
             request = spoilt(request, dice)
-        request_id = self._draws.request_id(dice) if operation in MUTATIONS else None
-        if bad and request_id is not None and dice.one_in(3):
-            request_id = dice.pick(("", "x" * 257, "é" * 128, "\0", "\1", 5))  # type: ignore[assignment]
-        self._ask(process, operation, request, request_id, unit)
+            if request_id is not None and dice.one_in(3):
+                request_id = dice.pick(BAD_REQUEST_IDS)
+        is_message = not bad and dice.one_in(5)
+        self._ask(process, operation, request, request_id, unit, is_message=is_message)
 
     def _ask(
-        self, process: Process, operation: str, request: Any, request_id: Any, unit: Any = None
+        self,
+        process: Process,
+        operation: str,
+        request: Any,
+        request_id: Any,
+        unit: Any = None,
+        *,
+        is_message: bool = False,
     ) -> None:
-        was_whole, self._is_whole = self._is_whole, False  # until the answers are found to be one
-        answer = self._world.ask(process, operation, request, request_id, unit)
+        with self._whole_afterwards():
+            answer = self._world.ask(
+                process, operation, request, request_id, unit, is_message=is_message
+            )
         if operation in GRANTING and "result" in answer:
             self._draws.granted.append(answer["result"])
+
+    @contextmanager
+    def _whole_afterwards(self) -> Iterator[None]:
+        """The tables are compared at last, unless something was different before."""
+        was_whole, self._is_whole = self._is_whole, False
+        yield
         self._is_whole = was_whole
 
     # -------------------------------------------------------------------------------------- steps
@@ -176,13 +203,34 @@ class Histories(RuleBasedStateMachine):
     def work_in_a_unit(self, data: st.DataObject) -> None:
         dice = Dice(data)
         process = self._process(dice)
-        self._is_whole = False
-        with self._world.unit(process, is_kept=not dice.one_in(3)) as unit:
-            for _ in range(1 + dice.number(4)):
-                self._drawn(dice, process, dice.pick((*OPERATIONS, "commit", "commit")), unit)
-                if dice.one_in(3):
-                    self._world.pass_time(dice.pick((1, 30)))
-        self._is_whole = True
+        with (
+            self._whole_afterwards(),
+            self._world.unit(process, is_kept=not dice.one_in(3)) as unit,
+        ):
+            for _ in range(1 + dice.number(3)):
+                if dice.one_in(4):
+                    with self._world.savepoint(unit, is_kept=not dice.one_in(2)):
+                        self._some_work(dice, process, unit)
+                else:
+                    self._some_work(dice, process, unit)
+
+    def _some_work(self, dice: Dice, process: Process, unit: Any) -> None:
+        for _ in range(1 + dice.number(2)):
+            self._drawn(dice, process, dice.pick((*OPERATIONS, "commit", "commit")), unit)
+        if dice.one_in(3):
+            self._world.pass_time(dice.pick((1, 30)))
+
+    @rule(data=some_data)
+    def write_together(self, data: st.DataObject) -> None:
+        """Of writes that draw no nonce, for a shared transaction that is done again draws another."""
+        dice = Dice(data)
+        process = self._world.processes[-1]
+        if self._task.backend == "postgresql" or not isinstance(process, AsyncProcess):
+            return  # there they run side by side, in no order
+        chosen = [dice.pick(SHARING) for _ in range(2 + dice.number(4))]
+        asks = [(operation, self._draws.request(operation, dice)) for operation in chosen]
+        with self._whole_afterwards():
+            self._world.ask_together(process, asks)
 
     @rule(ms=st.sampled_from((1, 5, 20, 101, 2_500)))
     def pass_time(self, ms: int) -> None:

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker import UnitOfWork
 from tests.conformance import Failure, answer, differences
 from tests.conformance_places import dump
 from tests.places import Place, backend_of, rows
-from tests.proof.model.histories.doors import AsyncProcess, Process, asked
+from tests.proof.model.histories.doors import AsyncProcess, Process, as_message, asked
 from tests.proof.model.plain.database import Database
 from tests.proof.model.plain.store import Answer, Limits, PlainStore
 from tests.proof.model.plain.tables import cursors, tables
@@ -75,21 +76,44 @@ class World:
         request: Any,
         request_id: Any = None,
         unit: Any = None,
+        *,
+        is_message: bool = False,
     ) -> Answer:
-        """Ask both, the store by its own door or by a unit of work's."""
-        said = f"{process.name}{'' if unit is None else ', in a unit'}: {operation}({request!r}"
-        self.steps.append(said + (")" if request_id is None else f", request_id={request_id!r})"))
+        """Ask both, the store by its own door or by a unit of work's, in one `message` if it is."""
+        self._say(process, operation, request, request_id, "" if unit is None else ", in a unit")
+        given = as_message(operation, request) if is_message else request
         if unit is None:
-            actual = process.ask(operation, request, request_id)
+            actual = process.ask(operation, given, request_id)
         else:
-            actual = answer(lambda: _walked(asked(unit, operation, request, request_id)))
+            actual = answer(lambda: _walked(asked(unit, operation, given, request_id)))
+        self._compare(process, Asked(operation, request, request_id, actual))
+        return actual
+
+    def ask_together(self, process: AsyncProcess, asks: Sequence[tuple[str, Any]]) -> None:
+        """Ask the store for several writes at once, which then share transactions."""
+        for operation, request in asks:
+            self._say(process, operation, request, None, ", together")
+        answers = process.ask_together(asks)
+        for (operation, request), actual in zip(asks, answers, strict=True):
+            self._compare(process, Asked(operation, request, None, actual))
+        self.counts["shared transactions"] += 1
+
+    def _say(
+        self, process: Process, operation: str, request: Any, request_id: Any, how: str
+    ) -> None:
+        said = f"{process.name}{how}: {operation}({request!r}"
+        self.steps.append(said + (")" if request_id is None else f", request_id={request_id!r})"))
+
+    def _compare(self, process: Process, asked: Asked) -> None:
+        operation, actual = asked.operation, asked.answer
         drawn = self._drawn(operation, actual)
-        expected = process.plain.answer(operation, request, request_id, drawn)
+        expected = process.plain.answer(operation, asked.request, asked.request_id, drawn)
         self._count(actual)
         if canonical(expected) != canonical(actual):
-            raise Difference(f"expected {json.dumps(expected)}, but was {json.dumps(actual)}")
-        self.past.append(Asked(operation, request, request_id, actual))
-        return actual
+            raise Difference(
+                f"{operation}: expected {json.dumps(expected)}, but was {json.dumps(actual)}"
+            )
+        self.past.append(asked)
 
     def _drawn(self, operation: str, actual: Answer) -> list[int] | None:
         """The cursors that a server gave, which need not be the next ones, and only grow."""
@@ -112,20 +136,34 @@ class World:
         self.counts["recovered"] += isinstance(result, dict) and bool(result.get("recovered"))
 
     @contextmanager
-    def unit(self, process: Process, *, is_kept: bool) -> Iterator[Any]:
+    def unit(self, process: Process, *, is_kept: bool) -> Iterator[UnitOfWork]:
         """A unit of work in a session, committed if it is `kept`, else rolled back."""
         self.steps.append(f"{process.name}: a unit of work begins")
-        before, past = self.database.copy(), len(self.past)
         process.plain.begin_unit(on_server=backend_of(self.place) == "postgresql")
-        with process.session() as (session, unit):
+        with process.session() as unit, self._undoing(is_undone=not is_kept):
             yield unit
-            (session.commit if is_kept else session.rollback)()
+            (unit.session.commit if is_kept else unit.session.rollback)()
         process.plain.end_unit()
-        if not is_kept:
-            vars(self.database).update(vars(before))
-            del self.past[past:]
         self.counts["units of work"] += 1
         self.steps.append(f"{process.name}: it is {'committed' if is_kept else 'rolled back'}")
+
+    @contextmanager
+    def savepoint(self, unit: UnitOfWork, *, is_kept: bool) -> Iterator[None]:
+        """A savepoint of the unit's session, released if it is `kept`, else rolled back to."""
+        self.steps.append("a savepoint")
+        nested = unit.session.begin_nested()
+        with self._undoing(is_undone=not is_kept):
+            yield
+            (nested.commit if is_kept else nested.rollback)()
+        self.steps.append(f"it is {'released' if is_kept else 'rolled back to'}")
+
+    @contextmanager
+    def _undoing(self, *, is_undone: bool) -> Iterator[None]:
+        before, past = self.database.copy(), len(self.past)
+        yield
+        if is_undone:
+            vars(self.database).update(vars(before))
+            del self.past[past:]
 
     def restart(self, process: Process, *, is_crash: bool) -> None:
         """A process ends, or dies, and another takes its place."""
