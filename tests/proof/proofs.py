@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.proof import fuzz, kill, linearizability, model, soak
+from tests.proof import faults, fuzz, kill, linearizability, model, soak
 from tests.proof.report import Proof
 
 PROOFS: tuple[Proof, ...] = (
     kill.PROOF,
+    faults.PROOF,
     linearizability.PROOF,
     model.PROOF,
     fuzz.PROOF,

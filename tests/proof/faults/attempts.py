@@ -86,8 +86,7 @@ class Attempts:
         if self.ground.store is not None:
             self.ground.store.close()
         self.ground.store = None
-        self._go_on("a fresh store")
-        if self.ground.store is None:
+        if not self._go_on("a fresh store"):
             return
         for call, result in self.ground.kept:
             if rows_there(self.ground.path, call) != {True}:
@@ -141,21 +140,22 @@ class Attempts:
         if now != self._before and "mutation_receipts" not in now:
             self._break("half stored", f"tables {before} became {after}")
 
-    def _go_on(self, where: str) -> None:
-        """Repeat every call; of what took effect the same is told."""
+    def _go_on(self, where: str) -> bool:
+        """Repeat every call; of what took effect the same is told. Whether there is a store."""
         ground = self.ground
         if ground.store is None:
             try:
                 ground.store = ground.open()
             except Exception as error:
                 self._break("not healed", f"{where} cannot be opened: {error!r}")
-                return
+                return False
         for call in self.calls:
             if self.operation.opens or self.operation.closes:
                 break
             earlier = self.outcomes[call.name]
             self.outcomes[call.name] = self._repeat(call, earlier, where)
         self._use(where)
+        return True
 
     def _repeat(self, call: Call, earlier: Any, where: str) -> Any:
         store = self.ground.store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -89,8 +90,11 @@ def _meet(worker: subprocess.Popen[str], seed: int, report: Report) -> None:
 def _is_of_its_own(path: Path) -> bool:
     """Whether only the store's own operations have written: in a migrated one other rules hold."""
     with raw(path) as connection:
-        found = connection.execute("SELECT 1 FROM inbox WHERE message_id = 'before-0'").fetchone()
-        return found is not None
+        try:
+            found = connection.execute("SELECT 1 FROM inbox WHERE message_id = 'before-0'")
+            return found.fetchone() is not None
+        except sqlite3.OperationalError:  # nothing is there
+            return False
 
 
 @contextmanager
