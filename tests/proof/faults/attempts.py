@@ -67,13 +67,13 @@ class Attempts:
             outcome = self.outcomes[call.name]
             if isinstance(outcome, Exception):
                 self._judge_error(call, outcome)
+            self._count(call)
         if not self.operation.opens:
             with _as_after_a_crash(self.ground.path) as crashed:
                 for call in self.calls:
                     self._judge_rows(call, crashed, "after a crash")
             for call in self.calls:
                 self._judge_rows(call, self.ground.path, "at once")
-                self._count(call)
         elif self.ground.store is None:
             self._judge_refused_opening()
         self._go_on("the same store")
@@ -128,7 +128,7 @@ class Attempts:
         elif isinstance(outcome, Exception):
             self.counts["refused"] += 1
         else:
-            self.counts["acknowledged"] += bool(call.stored)
+            self.counts["acknowledged"] += bool(call.stored) or self.operation.opens
 
     def _judge_refused_opening(self) -> None:
         """A database that could not be opened, or not be migrated, is as it was, or migrated."""
