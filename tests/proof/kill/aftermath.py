@@ -18,7 +18,7 @@ from tests.proof.kill import requests
 from tests.proof.kill.doors import Client, opened
 from tests.proof.kill.evidence import Evidence, stored
 from tests.proof.kill.ledger import Ask, Book
-from tests.proof.kill.stages import HEAD, NOTHING, half_made, opens, version_of
+from tests.proof.kill.stages import HEAD, NOTHING, half_made, version_of
 from tests.proof.kill.verdict import Verdict, judge
 
 _REPEATED = 12  # of what was acknowledged; all that is open is repeated
@@ -58,11 +58,12 @@ def _look(place: Place, deed: str | None, book: Book, base: Evidence) -> tuple[V
     if isinstance(place, Path) and not place.exists():  # a client would make it
         verdict.find("half done", half_made(None, deed))
         return verdict, found
+    was_opened = any(ask.answer is not None for ask in book.asks)
     try:
         with client(place) as other:
             version = version_of(other, place)
             verdict.find("half done", half_made(version, deed))
-            rules = broken_for(other, place, was_opened=not opens(deed)) if version == HEAD else []
+            rules = broken_for(other, place, was_opened=was_opened) if version == HEAD else []
             verdict.find("rules broken", rules)
             if version == HEAD and not any(UNSOUND in rule for rule in rules):
                 found = Evidence.seen_by(other, place)

@@ -110,11 +110,6 @@ _MAY_LEAVE: dict[str | None, set[int | None]] = {
 }
 
 
-def opens(deed: str | None) -> bool:
-    """Whether a deed makes or migrates a store."""
-    return deed in _MAY_LEAVE
-
-
 def half_made(version: int | None, deed: str | None) -> list[str]:
     """That a store of this version is neither what was there before the deed, nor one at head."""
     is_whole = version in _MAY_LEAVE.get(deed, {HEAD})
