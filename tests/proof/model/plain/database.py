@@ -20,12 +20,8 @@ class Refused(Exception):
 
 @dataclass
 class Database:
-    """Rows by their keys, in camelCase; a lease by its stream, for a stream has one.
+    """Rows by their keys, in camelCase; a lease by its stream, for a stream has one."""
 
-    `mark` is the character with which ids begin that no caller can give.
-    """
-
-    mark: str
     floor: int = 0
     leases: dict[str, Row] = field(default_factory=dict)
     receipts: dict[str, Row] = field(default_factory=dict)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from secrets import token_hex
 from typing import Any
 
+from tests.conformance import RANDOM_NONCE
 from tests.proof.model.plain.database import Database, Refused, Row
 
 #: Draws a nonce.
 Nonce = Callable[[], str]
+
+_LINEAGE = "\0runtime-broker-lineage"
 
 
 def is_live(lease: Row | None, now: int) -> bool:
@@ -113,7 +115,7 @@ def _grant(
 ) -> Row:
     own, last = database.lease_of(actor_id), database.leases.get(stream_id)
     if own is not None and own["streamId"] != stream_id:
-        _leave_behind(database, own)
+        _leave_behind(own)
     lease: dict[str, Any] = {
         "actorId": actor_id,
         "streamId": stream_id,
@@ -128,13 +130,12 @@ def _grant(
     return dict(lease)
 
 
-def _leave_behind(database: Database, lease: Row) -> None:
+def _leave_behind(lease: Row) -> None:
     """An actor leaves a stream, whose epoch stays in a row of nobody's."""
-    name = f"{database.mark}runtime-broker-lineage"
     lease |= {
-        "actorId": f"{name}:{lease['streamId'].encode().hex().upper()}",
-        "holderId": name,
-        "nonce": token_hex(16),
+        "actorId": f"{_LINEAGE}:{lease['streamId'].encode().hex().upper()}",
+        "holderId": _LINEAGE,
+        "nonce": RANDOM_NONCE,
         "acquiredAt": 0,
         "heartbeatAt": 0,
         "expiresAt": 0,

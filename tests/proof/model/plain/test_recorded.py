@@ -41,7 +41,7 @@ def replay(case: Case) -> tuple[Database, list[tuple[Case, Case]]]:
     """What is stored after a history, and what its steps should have answered and did not."""
     hands = ManualClock(case["start"]["now"], case["start"]["mono"])
     capacity = case.get("options", {}).get("receiptCapacity", 4_096)
-    plain = PlainStore(Database("\0"), hands, "nonce", Limits(receipt_capacity=capacity))
+    plain = PlainStore(Database(), hands, "nonce", Limits(receipt_capacity=capacity))
     wrong = []
     for step in case["steps"]:
         hands.wall_ms, hands.monotonic_ms = step["now"], step["mono"]
