@@ -13,6 +13,7 @@ from broker.errors import CorruptRow
 from broker.messages import MAX_ID_BYTES, JournalEvent, StoredEvent
 from broker.messages.results import unfrozen
 from broker.models import Event
+from broker.shapes import Shape
 from broker.statements import Row
 
 E = TypeVar("E", bound=StoredEvent)
@@ -31,6 +32,8 @@ EVENT_COLUMNS = (
     Event.causation_id,
     Event.trace_id,
 )
+
+_SHAPE = Shape(*EVENT_COLUMNS, Event.cursor)
 
 _MOST_BYTES_OF_A_CHARACTER = 4
 _MOST_BYTES_OF_AN_ESCAPE = 6  # which a character of an id may need; a payload has its own already
@@ -72,6 +75,7 @@ def _events(kind: type[E], unfrozen_kind: type[E], rows: Iterable[Row]) -> list[
     events = []
     left = iter(rows)
     while batch := list(islice(left, _READ_TOGETHER)):
+        _SHAPE.require(batch)
         for row, payload in zip(batch, _payloads(batch), strict=True):
             event: Any = unfrozen_kind(*row)
             event.payload = payload
@@ -137,6 +141,16 @@ def fitting(rows: Iterable[Row], max_bytes: int) -> tuple[list[Row], Row | None]
     Nor is one measured where all of them fit in any case, which their lengths alone can tell.
     """
     fetched: list[Row] = []
+    try:
+        return _fitting(rows, max_bytes, fetched)
+    except (AttributeError, TypeError):  # what should be text has no length as text
+        _SHAPE.require(fetched)
+        raise
+
+
+def _fitting(
+    rows: Iterable[Row], max_bytes: int, fetched: list[Row]
+) -> tuple[list[Row], Row | None]:
     in_payloads = in_ids = 0
     for row in rows:
         fetched.append(row)

@@ -32,6 +32,7 @@ from broker.options import Options
 from broker.outbox import is_outbox_id_used
 from broker.postgresql.sql import LOOK_FOR_COMMIT
 from broker.projections import foreign_projection
+from broker.shapes import Shape
 from broker.statements import VIOLATIONS, Row, Statement
 from broker.transaction import ONE_ROW, TIME, Batch, Transaction, Write
 
@@ -134,6 +135,8 @@ def _judge(
 
     now = transaction.advance(floor, server)
     require_authority(row[7:], commit.actor_id, commit.lease, commit.stream_id, now)
+    if revision is not None:
+        _STREAM.require([(revision, owner)], [commit.stream_id])
     _require_revision(commit, revision or 0)
     workspace_id = _owner_after(commit, owner) if commit.claims else owner
     commit.require_unique_ids()
@@ -147,6 +150,7 @@ def _judge(
 def _recorded(commit: PreparedCommit, row: Row) -> CommitResult:
     """The inbox's answer to a message id that it knows."""
     message_id = commit.message_id
+    _RESULT.require([row], [message_id])
     request_hash, result_json = row
     if request_hash != commit.request_hash:
         raise IdempotencyConflict(
@@ -247,6 +251,9 @@ def _used(field: str, used: str) -> IdempotencyConflict:
 
 
 # ------------------------------------------------------------------------------------- statements
+
+_RESULT = Shape(InboxMessage.request_hash, InboxMessage.result_json)
+_STREAM = Shape(Stream.revision, Stream.workspace_id)
 
 _LAST_CURSOR = select(func.max(Event.cursor)).scalar_subquery()
 

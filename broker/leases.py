@@ -35,6 +35,7 @@ from broker.messages.results import make_lease
 from broker.models import ActorLease, MutationReceipt
 from broker.postgresql.sql import LOOK_FOR_MUTATION
 from broker.receipts import RECORDED, Receipt
+from broker.shapes import Shape
 from broker.statements import Row, Statement
 from broker.transaction import ONE_ROW, TIME, Read, Transaction, Write
 
@@ -142,7 +143,7 @@ def get(given: Given[GetLeaseRequest]) -> Read[Lease | None]:
 
     def read(transaction: Transaction) -> Lease | None:
         row = transaction.channel.one(_GET, request.actor_id)
-        return None if row is None else Lease(*row)
+        return None if row is None else _lease_in(row)
 
     return read
 
@@ -169,6 +170,8 @@ def require_authority(
 ) -> None:
     """Raise StaleLease unless `row`, of `AUTHORITY`, is a live lease on the stream."""
     leased_stream, epoch, nonce, expires_at = row
+    if epoch is not None:
+        _AUTHORITY.require([row], [actor_id])
     if epoch is None or not _proves(credential, epoch, nonce, expires_at, now):
         raise _stale(actor_id)
     if leased_stream != stream_id:
@@ -279,7 +282,10 @@ _row_of = attrgetter(*[each.name for each in fields(Lease)])  # in the order of 
 
 
 def _lease_in(row: Row) -> Lease | None:
-    return None if row[0] is None else make_lease(*row)
+    if row[0] is None:
+        return None
+    _LEASE.require([row])
+    return make_lease(*row)
 
 
 def _recorded(receipt: Receipt, response: Any) -> Lease | None:
@@ -316,6 +322,9 @@ def lease_columns(entity: Any) -> tuple[Any, ...]:
         entity.expires_at,
     )
 
+
+_LEASE = Shape(*lease_columns(ActorLease))
+_AUTHORITY = Shape(*AUTHORITY)
 
 _OnStream = aliased(ActorLease)
 

@@ -19,6 +19,7 @@ from broker.messages import (
     validate,
 )
 from broker.models import OutboxMessage
+from broker.shapes import Shape
 from broker.statements import Row, Statement
 from broker.transaction import Read, Transaction, Write, read_time
 
@@ -32,6 +33,7 @@ def list_pending(given: Given[ListPendingOutboxRequest]) -> Read[list[StoredOutb
         if as_of is None:
             as_of = transaction.peek(*read_time(transaction))
         rows = transaction.channel.all(_PENDING, as_of, request.limit)
+        _SHAPE.require(rows)
         return [_stored_message(row) for row in rows]
 
     return read
@@ -84,19 +86,22 @@ def _stored_message(row: Row) -> StoredOutboxMessage:
     return StoredOutboxMessage(outbox_id, message_id, destination, value, *rest)
 
 
+_COLUMNS = (
+    OutboxMessage.outbox_id,
+    OutboxMessage.message_id,
+    OutboxMessage.destination,
+    OutboxMessage.payload_json,
+    OutboxMessage.created_at,
+    OutboxMessage.available_at,
+    OutboxMessage.attempts,
+    OutboxMessage.event_id,
+    OutboxMessage.delivered_at,
+)
+_SHAPE = Shape(*_COLUMNS)
+
 # SQLite by itself would take `outbox_pending_idx`, and sort all that is pending for every page.
 _PENDING = Statement(
-    select(
-        OutboxMessage.outbox_id,
-        OutboxMessage.message_id,
-        OutboxMessage.destination,
-        OutboxMessage.payload_json,
-        OutboxMessage.created_at,
-        OutboxMessage.available_at,
-        OutboxMessage.attempts,
-        OutboxMessage.event_id,
-        OutboxMessage.delivered_at,
-    )
+    select(*_COLUMNS)
     .with_hint(OutboxMessage, "INDEXED BY outbox_undelivered_idx", "sqlite")
     .where(OutboxMessage.delivered_at.is_(None), OutboxMessage.available_at <= bindparam("as_of"))
     .order_by(OutboxMessage.created_at, OutboxMessage.outbox_id)

@@ -11,6 +11,7 @@ from broker.commits import PreparedCommit
 from broker.events import stored_json
 from broker.messages import Given, ReadProjectionRequest, StoredProjection, validate
 from broker.models import Projection
+from broker.shapes import Shape
 from broker.statements import Row, Statement
 from broker.transaction import Read, Transaction
 
@@ -23,6 +24,7 @@ def read(given: Given[ReadProjectionRequest]) -> Read[StoredProjection | None]:
         row = transaction.channel.one(_READ, request.projection_id)
         if row is None:
             return None
+        _SHAPE.require([row], [request.projection_id])
         stream_id, revision, value_json, updated_at = row
         value = stored_json(value_json, "projections", request.projection_id, "value_json")
         return StoredProjection(stream_id, revision, value, updated_at)
@@ -52,10 +54,16 @@ def foreign_projection(transaction: Transaction, commit: PreparedCommit) -> str 
     return None
 
 
+_COLUMNS = (
+    Projection.stream_id,
+    Projection.revision,
+    Projection.value_json,
+    Projection.updated_at,
+)
+_SHAPE = Shape(*_COLUMNS)
+
 _READ = Statement(
-    select(
-        Projection.stream_id, Projection.revision, Projection.value_json, Projection.updated_at
-    ).where(Projection.projection_id == bindparam("id")),
+    select(*_COLUMNS).where(Projection.projection_id == bindparam("id")),
     "id",
 )
 

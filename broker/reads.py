@@ -42,6 +42,7 @@ from broker.models import (
 from broker.postgresql import tables
 from broker.postgresql.sql import TABLE_NAMES
 from broker.runtime_events import DOMAIN_EVENT
+from broker.shapes import Shape
 from broker.statements import SCHEMA, Row, Spelled, Statement
 from broker.transaction import ONE_ROW, TIME, Read, Transaction, read_time
 
@@ -52,9 +53,14 @@ def stream_revision(given: Given[GetStreamRevisionRequest]) -> Read[int]:
 
     def read(transaction: Transaction) -> int:
         row = transaction.channel.one(_REVISION, request.stream_id)
-        return 0 if row is None else cast(int, row[0])
+        return 0 if row is None else _revision_in(row, request.stream_id)
 
     return read
+
+
+def _revision_in(row: Row, stream_id: str) -> int:
+    _STREAM_REVISION.require([row], [stream_id])
+    return cast(int, row[0])
 
 
 def events(given: Given[ReadEventsRequest]) -> Read[list[StoredEvent]]:
@@ -137,7 +143,7 @@ def _authorize(transaction: Transaction, reader: Any, stream_id: str) -> int:
     row = cast(Row, transaction.channel.one(_STANDING, reader.actor_id, stream_id))
     now = transaction.observe(*row[:2])
     require_authority(row[3:], reader.actor_id, reader.lease, stream_id, now)
-    return row[2] or 0
+    return 0 if row[2] is None else _revision_in(row[2:3], stream_id)
 
 
 # ---------------------------------------------------------------------------- across the streams
@@ -154,6 +160,7 @@ def list_streams(given: Given[ListStreamsRequest]) -> Read[list[str]]:
             rows = transaction.channel.all(_STREAMS_FROM, *found)
         else:
             rows = transaction.channel.all(_STREAMS_BETWEEN, *found, beyond)
+        _STREAM_ID.require(rows)
         return [row[0] for row in rows]
 
     return read
@@ -224,6 +231,7 @@ def read_model_sources(given: Given[ReadModelSourcesRequest]) -> Read[list[ReadM
             transaction.options.read_model_event_type,
             request.limit,
         )
+        _SOURCE.require(rows)
         return [ReadModelSource(stream, epoch, until > now) for stream, epoch, until in rows]
 
     return read
@@ -240,6 +248,10 @@ def journal_mode() -> Read[str]:
 
 
 # ------------------------------------------------------------------------------------- statements
+
+_STREAM_ID = Shape(Stream.stream_id)
+_STREAM_REVISION = Shape(Stream.revision)
+_SOURCE = Shape(ActorLease.stream_id, ActorLease.epoch, ActorLease.expires_at)
 
 # A server's log is always written ahead.
 _JOURNAL_MODE = Statement(text("PRAGMA journal_mode"), on_postgresql="SELECT 'wal'")

@@ -12,6 +12,7 @@ from broker.errors import CorruptRow, IdempotencyConflict
 from broker.messages import Lease, Request, validate_request_id
 from broker.models import MutationReceipt
 from broker.postgresql.sql import MAKE_ROOM
+from broker.shapes import Shape
 from broker.statements import Row, Statement
 from broker.transaction import Transaction
 
@@ -46,6 +47,7 @@ class Receipt(NamedTuple):
 
     def match(self, row: Row) -> tuple[Any]:
         """The response in `row` (see `RECORDED`); raises as `find`."""
+        _SHAPE.require([row], [self.request_id])
         method, params_hash, response_json = row
         if (method, params_hash) != (self.method, self.params_hash):
             raise IdempotencyConflict(
@@ -74,6 +76,8 @@ class Receipt(NamedTuple):
 
 
 RECORDED = (MutationReceipt.method, MutationReceipt.params_hash, MutationReceipt.response_json)
+
+_SHAPE = Shape(*RECORDED)
 
 _FIND = Statement(
     select(*RECORDED).where(MutationReceipt.request_id == bindparam("request_id")), "request_id"

@@ -66,7 +66,12 @@ def metadata_integer(connection: Connection, key: str) -> int | None:
 
 def canonical_integer(text: str, name: str) -> int:
     """The number that `text` writes: digits, no leading zero, at most 2^53 - 1; or SchemaError."""
-    is_canonical = text.isascii() and text.isdecimal() and (text[0] != "0" or text == "0")
+    is_canonical = (
+        isinstance(text, str)
+        and text.isascii()
+        and text.isdecimal()
+        and (text[0] != "0" or text == "0")
+    )
     if not is_canonical or len(text) > 16 or int(text) > MAX_SAFE_INTEGER:
         raise SchemaError(f"{name} must be a canonical integer from 0 to 2^53 - 1, not {text!r}")
     return int(text)

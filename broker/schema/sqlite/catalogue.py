@@ -155,7 +155,9 @@ def texts(connection: Connection, column: str, rest: str, name: str) -> list[str
     return [_utf8(value, name) for (value,) in connection.exec_driver_sql(statement).fetchall()]
 
 
-def _utf8(stored: bytes, name: str) -> str:
+def _utf8(stored: bytes | None, name: str) -> str:
+    if stored is None:
+        raise SchemaError(f"{name} is NULL")
     try:
         return stored.decode()
     except UnicodeDecodeError as error:

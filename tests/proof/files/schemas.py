@@ -47,6 +47,38 @@ def texts(table: str, old: str, new: str, *, kind: str = "table") -> Damage:
     return run
 
 
+def value(table: str, column: str, expression: str) -> Damage:
+    """A column of the table's first row set to whatever it is, as if there were no STRICT and no check.
+
+    Guards are taken away meanwhile, and everything is put back.
+    """
+
+    def run(connection: sqlite3.Connection) -> None:
+        query = "SELECT name, sql FROM sqlite_schema WHERE type = ? AND tbl_name = ?"
+        ((_, text),) = connection.execute(query, ("table", table)).fetchall()
+        triggers = connection.execute(query, ("trigger", table)).fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        loose = text.replace(") STRICT", ")").replace(" NOT NULL", "")
+        loose = loose.replace(" INTEGER", " ").replace(" TEXT", " ")
+        _set_text(connection, table, loose)
+        connection.execute("PRAGMA ignore_check_constraints=ON")
+        first = f"(SELECT min(rowid) FROM {table})"
+        connection.execute(f"UPDATE {table} SET {column} = {expression} WHERE rowid = {first}")
+        _set_text(connection, table, text)
+        for _, trigger in triggers:
+            connection.execute(trigger)
+
+    return run
+
+
+def _set_text(connection: sqlite3.Connection, table: str, text: str) -> None:
+    update = "UPDATE sqlite_schema SET sql = ? WHERE name = ? AND type = 'table'"
+    connection.execute("PRAGMA writable_schema=ON")
+    connection.execute(update, (text, table))
+    connection.execute("PRAGMA writable_schema=RESET")
+
+
 def _triggers_of(connection: sqlite3.Connection, table: str) -> list[str]:
     query = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?"
     return [name for (name,) in connection.execute(query, (table,)).fetchall()]
