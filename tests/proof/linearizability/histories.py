@@ -89,7 +89,7 @@ class _Site:
             report.counts["left out as the clock was set"] += 1
             self.offset = offset
             return
-        _judge(records, seed, report)
+        judge(records, seed, report)
 
     def _record(self, program: Program, random: Random, report: Report) -> Records:
         members = self.workers.members(len(program.processes))
@@ -139,7 +139,8 @@ class _Site:
         return cut if is_cut and isinstance(self.place, PostgresPlace) else None
 
 
-def _judge(records: Records, seed: int, report: Report) -> None:
+def judge(records: Records, seed: int, report: Report) -> None:
+    """Whether what was recorded is linearizable: a violation if not, a count if that is not known."""
     history = prepared(records.calls)
     try:
         if is_linearizable(history, State(), step):

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.proof.edited import Edit
-from tests.proof.linearizability import PROOF
+from tests.proof.linearizability import PROOF, histories
+from tests.proof.linearizability.crew import Records
 from tests.proof.linearizability.histories import COUNTS, try_histories
+from tests.proof.linearizability.search import TooLarge
+from tests.proof.report import Report
 from tests.proof.task import Task
 
 MOST = 100  # histories in which a broken build has to be found out
@@ -51,6 +54,23 @@ def test_histories_of_several_processes_are_linearizable(
     assert report.counts["operations"] > 250
     assert report.counts["processes killed"] > 0
     assert list(report.counts) == list(COUNTS)
+
+
+def test_a_history_that_is_too_large_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up(*_: object) -> bool:
+        raise TooLarge
+
+    monkeypatch.setattr(histories, "is_linearizable", give_up)
+    report = Report()
+    histories.judge(Records(), 1, report)
+    assert report.counts == {"too large": 1}
+    assert report.violations == []
+
+
+def test_a_process_that_fails_is_a_violation(path: Path) -> None:
+    edit = Edit("tests.proof.linearizability.worker", 'store.perform(order["door"]', "store.none(0")
+    report = try_histories(Task(1, 1, path.parent), [edit])
+    assert "a process ended before its time" in report.violations[0].what
 
 
 @pytest.mark.parametrize("name", BROKEN)
