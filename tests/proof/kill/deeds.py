@@ -13,6 +13,7 @@ from sqlalchemy import Pool, event
 from sqlalchemy.orm import Session
 
 from broker import IMMEDIATE, Broker
+from broker.sqlite import log
 from tests.group_support import crowd
 from tests.places import Place
 from tests.proof.kill import requests
@@ -218,9 +219,25 @@ def unit(scene: Scene) -> None:
 
 
 def commit_and_checkpoint(scene: Scene) -> None:
-    """A commit that copies the log into the file."""
-    event.listen(Pool, "connect", _checkpoint_at_once)
+    """A commit after which SQLite copies the log into the file."""
+    checkpoint_often()
     commit(scene)
+
+
+def commit_and_cut(scene: Scene) -> None:
+    """A commit after which the store copies the log into the file, and makes it empty."""
+    cut_often()
+    commit(scene)
+
+
+def checkpoint_often() -> None:
+    """Let SQLite do after every commit of this process what it does every 1,000 pages."""
+    event.listen(Pool, "connect", _checkpoint_at_once)
+
+
+def cut_often() -> None:
+    """Let the store do after every commit of this process what it does with a large log."""
+    log.MOST_BYTES, log.LOOK_EVERY, log.LOOK_AGAIN_AFTER = 0, 1, 1
 
 
 def _checkpoint_at_once(connection: Any, _record: object) -> None:
@@ -277,6 +294,7 @@ OF_FILES: dict[str, Deed] = {
     "migrate": open_it,
     "group": group,
     "commit and checkpoint": commit_and_checkpoint,
+    "commit and cut": commit_and_cut,
     "checkpoint": checkpoint,
     "close": close,
 }

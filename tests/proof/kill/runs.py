@@ -20,7 +20,7 @@ from tests.proof.kill.ledger import Book
 from tests.proof.kill.nursery import Nursery
 from tests.proof.kill.points import Point, Points
 from tests.proof.kill.stages import Stages
-from tests.proof.kill.worker import Job
+from tests.proof.kill.worker import Job, Log
 from tests.proof.report import Report
 from tests.proof.shim import build
 from tests.proof.task import Task
@@ -43,6 +43,11 @@ FAULTS = (
     "locks left",
     "hangs and crashes",
 )
+
+_LOGS: dict[str, tuple[Log, ...]] = {
+    "sqlite": ("kept", "kept", "copied", "cut"),
+    "postgresql": ("kept",),
+}
 
 Run = Callable[[int, int], None]
 
@@ -161,7 +166,8 @@ class Killing:
         for number in range(chance.choice((1, 2, 2, 3))):
             door, hands = chance.choice(doors), chance.randint(2, 4)
             job = self._job(place, f"s{seed}w{number}h", seed)
-            yield replace(job, door=door, hands=hands, streams=streams)
+            log = chance.choice(_LOGS[self._task.backend])
+            yield replace(job, door=door, hands=hands, streams=streams, log=log)
 
     # ------------------------------------------------------------------- processes of the server's
 

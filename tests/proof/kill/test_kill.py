@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from tests.proof.edited import Edit
+from tests.proof.kill.deeds import DEEDS, OF_FILES
 from tests.proof.kill.runs import FAULTS, SEEN, Killing
 from tests.proof.task import Task
 
@@ -135,5 +136,6 @@ def test_a_store_that_may_do_half_a_commit_is_found_out(
     with Killing(Task(0, 0, tmp_path_factory.mktemp("kill")), edits) as killing:
         if killing.report.left_out:
             pytest.skip(killing.report.left_out[0])
-        turns = range(8, 500, 22)  # of commits
+        deeds = list(DEEDS | OF_FILES)
+        turns = range(deeds.index("commit"), 500, len(deeds))
         assert _is_found(killing, fault, map(killing._die_in_a_call, turns, turns))

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,13 +15,16 @@ from sqlalchemy import make_url
 
 from broker.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
 from tests.places import Place, PostgresPlace
-from tests.proof.kill.deeds import DEEDS, OF_FILES, Scene
+from tests.proof.kill.deeds import DEEDS, OF_FILES, Scene, checkpoint_often, cut_often
 from tests.proof.kill.doors import Client, Door, opened
 from tests.proof.kill.dying import death_of
 from tests.proof.kill.ledger import Ledger
 from tests.proof.kill.load import carry
 
 How: TypeAlias = Literal["call", "statement"]
+Log: TypeAlias = Literal["kept", "copied", "cut"]
+
+_LOGS: dict[Log, Callable[[], None]] = {"copied": checkpoint_often, "cut": cut_often}
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class Job:
     """What a worker is to do at a store, by a `deed`, or a load of so many `hands` if that is None.
 
     `how` is where it dies by itself: at the `at`-th place of that kind in the deed; `mode` says how
-    it dies in a system call. `looks` if what is at the URL may be no store at head.
+    it dies in a system call. `looks` if what is at the URL may be no store at head. `log` is what
+    becomes of a file's log after each commit.
     """
 
     url: str
@@ -43,6 +48,7 @@ class Job:
     at: int = 0
     mode: int = 0
     looks: bool = True
+    log: Log = "kept"
 
     @property
     def place(self) -> Place:
@@ -84,6 +90,7 @@ def _do(job: Job, ledger: Ledger, orders: int) -> None:
 def _carry(job: Job, ledger: Ledger, orders: int) -> None:
     is_over = threading.Event()
     threading.Thread(target=_wait, args=(orders, is_over), daemon=True).start()
+    _LOGS.get(job.log, lambda: None)()
     door = _reached(job)
     ledger.note("opened", job.name)
     carry(Client(door, ledger), job.name, job.streams, job.seed, job.hands, is_over)
