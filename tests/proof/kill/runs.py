@@ -31,6 +31,8 @@ SEEN = (
     "unacknowledged and stored",
     "unacknowledged and not stored",
     "unacknowledged without a key",
+    "told to try again",
+    "outcomes unknown",
 )
 FAULTS = (
     "lost",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.proof.kill.evidence import Evidence, stored
-from tests.proof.kill.ledger import Ask, Book
+from tests.proof.kill.ledger import Ask, Book, Kind
 
 _GRANTS = {"acquire_lease", "takeover_lease", "compare_and_swap_lease"}
 
@@ -42,8 +42,13 @@ def judge(verdict: Verdict, book: Book, base: Evidence, found: Evidence) -> None
     verdict.find("wrong answers", _wrong_answers(book, commits, found))
     verdict.counts["acknowledged"] = sum(ask.is_done for ask in book.asks if _changes(ask))
     for ask in book.asks:
+        if ask.answer is not None and ask.answer.kind in _TOLD:
+            verdict.counts[_TOLD[ask.answer.kind]] += 1
         if ask.is_open and _changes(ask) and not _is_answered(book, ask):
             verdict.counts[_UNACKNOWLEDGED[_is_stored(ask, found)]] += 1
+
+
+_TOLD: dict[Kind, str] = {"undone": "told to try again", "unknown": "outcomes unknown"}
 
 
 _UNACKNOWLEDGED = {
