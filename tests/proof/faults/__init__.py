@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.proof.faults import clocks, servers, surroundings, suspended
+from tests.proof.faults.power import lose_power
 from tests.proof.faults.scene import Scenario, play
 from tests.proof.faults.shimmed import meet_faults
 from tests.proof.report import Proof, Report
@@ -38,23 +39,29 @@ LEFT_OUT_ON_FILES = (
     "a file system that is remounted read-only, or too small: to mount takes privileges; the shim"
     " refuses to open for writing, and has no space, instead",
     "rights that are taken away by another user than the file's owner",
+    "power cuts of a real disk: what was flushed is taken to stay, and a folder's entries to change in"
+    " their order",
 )
 LEFT_OUT_ON_SERVERS = (
     "a server whose disk is full, or whose clock is set: both are the whole machine's; clocks that"
     " jump are those that a store was given",
     "faults of the server's own system calls",
 )
-EVERY = 20  # so many faults of system calls for one of the others
+EVERY = 20  # so many faults of system calls for one of the others, and one process without power
+POWER = 10
 
 
 def try_it(task: Task) -> Report:
-    """Meet a fault for each seed: of a system call, or on a server one of the others."""
+    """Meet a fault for each seed: of a system call or the power, or on a server one of the others."""
     report = Report()
     if task.backend == "sqlite":
-        report.add(meet_faults([seed for seed in task.seeds if seed % EVERY], task.folder))
+        of_calls = [seed for seed in task.seeds if seed % EVERY not in {0, POWER}]
+        report.add(meet_faults(of_calls, task.folder))
         for seed in task.seeds:
             if seed % EVERY == 0:
                 report.add(_play(task, seed, seed // EVERY, ON_FILES))
+        powerless = [seed for seed in task.seeds if seed % EVERY == POWER]
+        report.add(lose_power(powerless, task.folder))
         report.left_out += LEFT_OUT_ON_FILES
     else:
         for seed in task.seeds:

@@ -45,14 +45,14 @@ class Mode(IntEnum):
 FOREVER = 64
 
 
-def build(folder: Path) -> Path | None:
-    """The shim as a library in `folder`; None where there is no C compiler."""
+def build(folder: Path, source: Path = SOURCE) -> Path | None:
+    """The shim, or another such source, as a library in `folder`; None without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
-    library = folder / "shim.so"
+    library = folder / f"{source.stem}.so"
     subprocess.run(
-        [compiler, "-O1", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"],
+        [compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"],
         check=True,
     )
     return library
