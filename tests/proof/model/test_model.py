@@ -13,7 +13,7 @@ from tests.proof.model import PROOF, trying
 from tests.proof.model.protocol.scenes import TWO_STREAMS
 from tests.proof.task import Task
 
-HISTORIES = 12
+HISTORIES = 10
 
 
 @pytest.mark.parametrize("block", range(2))

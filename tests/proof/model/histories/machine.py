@@ -28,7 +28,7 @@ from tests.proof.task import Task
 STEPS = 50
 WALLS = (1_000, 1_000, 1_007, 500, 40_000)
 CAPACITIES = (4_096, 4_096, 1, 2, 3)
-PAGES = (1_044_480, 620, 1_400)
+PAGES = (1_044_480, 620, 620, 1_400)
 READS = (
     "get_lease",
     "get_stream_revision",

@@ -5,7 +5,13 @@ from __future__ import annotations
 from tests.proof.model.protocol.search import Scene
 
 TWO_HOLDERS_AND_ANOTHER = Scene(
-    actors=("a", "a", "b"), streams=("s",), asks=2, expiries=1, crashes=0, repetitions=0
+    actors=("a", "a", "b"),
+    streams=("s",),
+    asks=2,
+    expiries=1,
+    crashes=0,
+    repetitions=0,
+    kinds=("acquire", "swap", "release", "commit"),
 )
 CRASHES = Scene(actors=("a", "b"), streams=("s",), asks=2, expiries=2, crashes=1, repetitions=1)
 TWO_STREAMS = Scene(

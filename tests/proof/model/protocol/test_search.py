@@ -14,7 +14,7 @@ from tests.proof.model.protocol.search import Scene, search
 def test_no_interleaving_breaks_the_protocol(scene: Scene) -> None:
     found = search(Protocol(), scene)
     assert (found.violation, found.way) == ("", [])
-    assert found.transitions > found.states > 20_000
+    assert found.transitions > found.states > 10_000
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
