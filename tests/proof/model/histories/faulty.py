@@ -51,7 +51,7 @@ BAD_VALUES: tuple[Any, ...] = (
 
 def spoilt(request: Any, dice: Dice) -> Any:
     """A copy of a request in which one thing is replaced, left out, or too many."""
-    if dice.one_in(30):
+    if not isinstance(request, dict) or dice.one_in(30):
         return dice.pick((None, [], "text", 5))
     changed = deepcopy(request)
     target = changed
