@@ -116,3 +116,5 @@ def test_a_schema_that_is_not_utf8_is_said(path: Path) -> None:
     for migrate in (True, False):
         with pytest.raises(DatabaseUnavailable, match="not UTF-8"):
             Broker.open(url_of(path), migrate=migrate)
+    with pytest.raises(DatabaseUnavailable, match="not UTF-8"):
+        schema.upgrade(url_of(path))

@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, NullPool
 from sqlalchemy.exc import SQLAlchemyError
 
 from broker.errors import DatabaseUnavailable
-from broker.schema.sqlite.transactions import exists
+from broker.schema.sqlite.transactions import exists, not_utf8
 from broker.sqlite.database_file import file_of
 from broker.sqlite.engine import make_engine, translate
 
@@ -53,10 +53,8 @@ def _see(url: URL, see: Callable[[Connection], T], busy_timeout_ms: int) -> T:
     try:
         with engine.connect() as connection:
             return see(connection)
-    except UnicodeDecodeError as error:  # so the driver fails where SQLite's message quotes it
-        raise DatabaseUnavailable(
-            "the schema of the database holds text that is not UTF-8"
-        ) from error
+    except UnicodeDecodeError as error:
+        raise not_utf8() from error
     finally:
         engine.dispose()
 

@@ -22,6 +22,11 @@ def exists(url: URL, schema: str | None) -> bool:
     return file_exists(url)
 
 
+def not_utf8() -> DatabaseUnavailable:
+    """For the driver's failure where SQLite's own message quotes such a name."""
+    return DatabaseUnavailable("the schema of the database holds text that is not UTF-8")
+
+
 def refuse_schema(schema: str | None) -> None:
     """Raise ConfigurationError if there is one."""
     if schema is not None:
@@ -60,6 +65,8 @@ def transaction(
                 _commit(begun.commit)
     except (SQLAlchemyError, sqlite3.Error) as error:  # the latter from the engine's own BEGIN
         raise translate(error) from error
+    except UnicodeDecodeError as error:
+        raise not_utf8() from error
     finally:
         engine.dispose()
 
