@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.proof import faults, fuzz, kill, linearizability, model, soak
+from tests.proof import faults, files, fuzz, kill, linearizability, model, soak
 from tests.proof.report import Proof
 
 PROOFS: tuple[Proof, ...] = (
@@ -11,5 +11,6 @@ PROOFS: tuple[Proof, ...] = (
     linearizability.PROOF,
     model.PROOF,
     fuzz.PROOF,
+    files.PROOF,
     soak.PROOF,
 )

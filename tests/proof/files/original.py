@@ -131,10 +131,15 @@ def answers(store: Broker) -> dict[str, Answer]:
     return {name: answer(partial(question, store)) for name, question in questions().items()}
 
 
+class Found(dict[str, Answer]):
+    """Answers by what was asked, errors among them; an answer as it is."""
+
+
 def answer(ask: Callable[[], Any]) -> Answer:
     """What is answered, as JSON; an error of the store's; or any other error, which is none."""
     try:
-        return json.loads(json.dumps(_wire(ask())))
+        found = ask()
+        return found if type(found) is Found else json.loads(json.dumps(_wire(found)))
     except BrokerError as error:
         return error
     except Exception as error:

@@ -211,7 +211,6 @@ SCHEMAS: Mapping[str, Damage] = {
     "keys that replace": texts(
         "outbox", "outbox_id TEXT PRIMARY KEY", "outbox_id TEXT PRIMARY KEY ON CONFLICT REPLACE"
     ),
-    "checks that ignore": sql("CREATE UNIQUE INDEX hostile ON projections(value_json)"),
     "not-null that replaces": texts(
         "outbox", "destination TEXT NOT NULL", "destination TEXT NOT NULL ON CONFLICT IGNORE"
     ),
