@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from broker import canonical
 from broker.messages import validation
-from tests.places import Place
-from tests.proof.fuzz import checks, growth, independent, inputs
+from tests.cli.support import broker
+from tests.places import Place, url_of
+from tests.proof.fuzz import checks, growth, independent, inputs, texts
 from tests.proof.fuzz.bench import Bench, bench_on
 from tests.proof.fuzz.inputs import INPUTS, Input, try_inputs
 
@@ -54,6 +56,21 @@ def test_the_store_accepts_an_input_or_refuses_it_with_an_error_of_ours(
     report = try_inputs(kind, bench, _SEED, 30)
     assert report.violations == []
     assert report.counts["inputs"] >= 30
+
+
+def test_the_real_command_answers_each_of_a_stream_of_bad_lines(
+    place: Place, tmp_path: Path
+) -> None:
+    odd = [each for each in texts.FRAGMENTS if each.strip(b" \t\r\x0b\x0c")]
+    within = [b'{"method":"lease.get","params":' + each + b"}" for each in odd]
+    stream = b"\n".join([*odd, b"", *within, b" ", b"\xff\x00"])
+    done = broker("apply", "-", cwd=tmp_path, stdin=stream, BROKER_DATABASE_URL=url_of(place))
+    answers = [json.loads(each) for each in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert len(answers) == 2 * len(odd) + 1
+    for each in answers:
+        checks.require_answer(each)
+    assert {each["error"]["code"] for each in answers} == {"invalid_request"}
 
 
 _LARGE = ("arrays", "backslashes", "open brackets", "keys", "lone surrogates")

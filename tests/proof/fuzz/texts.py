@@ -17,7 +17,8 @@ _METHODS = {
     for name, method in METHODS.items()
 }
 
-_FRAGMENTS = (
+#: Spellings of values that are odd, or of none.
+FRAGMENTS = (
     b"NaN",
     b"-Infinity",
     b"1e400",
@@ -112,11 +113,11 @@ def _with_fragment(draw: st.DrawFn, text: bytes) -> bytes:
         return text
     places = [at for at, byte in enumerate(text) if byte in b":,[" and at + 1 < len(text)]
     if not places:
-        return draw(st.sampled_from(_FRAGMENTS))
+        return draw(st.sampled_from(FRAGMENTS))
     at = draw(st.sampled_from(places)) + 1
     ends = [text.find(mark, at) for mark in (b",", b"}", b"]")]
     end = min([each for each in ends if each >= 0], default=len(text))
-    return text[:at] + draw(st.sampled_from(_FRAGMENTS)) + text[end:]
+    return text[:at] + draw(st.sampled_from(FRAGMENTS)) + text[end:]
 
 
 @st.composite
