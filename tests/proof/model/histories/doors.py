@@ -108,6 +108,7 @@ class AsyncProcess(Process):
 
     def __init__(self, place: Place, plain: PlainStore) -> None:
         self._loop = asyncio.new_event_loop()
+        self._dead_too: list[AsyncBroker] = []
         super().__init__(place, plain)
         self._begin()
 
@@ -141,19 +142,23 @@ class AsyncProcess(Process):
 
     def restart(self, *, is_crash: bool) -> None:
         """As of `Process`."""
-        if not is_crash:
-            self._close()
+        if is_crash:
+            self._dead_too.append(self._async_broker)
+        else:
+            self._close(self._async_broker)
         super().restart(is_crash=is_crash)
         self._begin()
 
     def end(self) -> None:
         """As of `Process`."""
-        self._close()
+        for each in [self._async_broker, *self._dead_too]:
+            self._close(each)
         super().end()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
-    def _close(self) -> None:
-        self._loop.run_until_complete(self._async_broker.close())
+    def _close(self, store: AsyncBroker) -> None:
+        self._loop.run_until_complete(store.close())
 
 
 def _given(outcome: Any) -> Any:
