@@ -53,8 +53,8 @@ def spoilt(request: Any, dice: Dice) -> Any:
     """A copy of a request in which one thing is replaced, left out, or too many."""
     if not isinstance(request, dict) or dice.one_in(30):
         return dice.pick((None, [], "text", 5))
-    changed = deepcopy(request)
-    target = changed
+    changed: Any = deepcopy(request)
+    target: Any = changed
     while True:
         names: list[Any] = list(target) if isinstance(target, dict) else list(range(len(target)))
         if not names or dice.one_in(8):
