@@ -46,6 +46,11 @@ FAULTS = (
     "hangs and crashes",
 )
 
+_POWER = "a power failure: what a killed process has written stays with the system, flushed or not"
+_CALLS_OF_SERVERS = (
+    "single system calls: clients die at each statement, processes of the server at any moment"
+)
+
 _LOGS: dict[str, tuple[Log, ...]] = {
     "sqlite": ("kept", "kept", "copied", "cut"),
     "postgresql": ("kept",),
@@ -67,22 +72,28 @@ class Killing:
         self._server = OwnServer()
         is_file = task.backend == "sqlite"
         shim = build(task.folder) if is_file else None
-        if is_file and shim is None:
+        self.has_shim = shim is not None
+        self.report.left_out.append(_POWER)
+        if not is_file:
+            self.report.left_out.append(_CALLS_OF_SERVERS)
+        elif shim is None:
             self.report.left_out.append("dying in system calls: there is no C compiler")
         self._nursery = Nursery(shim, str(task.folder), edits)
         deeds = DEEDS | OF_FILES if is_file else DEEDS
         self._calls = Points("call", deeds, self._count)
         self._statements = Points("statement", deeds, self._count)
         self._counted = 0
-        self._slots = self._slots_of_files(has_shim=shim is not None)
-        if not is_file:
-            self._slots = [(self._die_at_a_statement, 6), (self._die_under_load, 2)]
-            self._slots += [(self._end_sessions, 1), (self._crash_server, 1)]
+        # How to kill, and in how many of ten runs.
+        self._slots = self._slots_of_files() if is_file else self._slots_of_servers()
 
-    def _slots_of_files(self, *, has_shim: bool) -> list[tuple[Run, int]]:
-        at_calls = [(self._die_in_a_call, 5)] if has_shim else []
-        at_statements = [(self._die_at_a_statement, 2 if has_shim else 7)]
+    def _slots_of_files(self) -> list[tuple[Run, int]]:
+        at_calls = [(self._die_in_a_call, 5)] if self.has_shim else []
+        at_statements = [(self._die_at_a_statement, 2 if self.has_shim else 7)]
         return [*at_calls, *at_statements, (self._die_under_load, 3)]
+
+    def _slots_of_servers(self) -> list[tuple[Run, int]]:
+        clients: list[tuple[Run, int]] = [(self._die_at_a_statement, 6), (self._die_under_load, 2)]
+        return [*clients, (self._end_sessions, 1), (self._crash_server, 1)]
 
     def __enter__(self) -> Self:
         with self._task.place() as place:

@@ -134,8 +134,8 @@ def test_a_store_that_may_do_half_a_commit_is_found_out(
 ) -> None:
     fault, edits = TORN[name]
     with Killing(Task(0, 0, tmp_path_factory.mktemp("kill")), edits) as killing:
-        if killing.report.left_out:
-            pytest.skip(killing.report.left_out[0])
+        if not killing.has_shim:
+            pytest.skip("there is no C compiler")
         deeds = list(DEEDS | OF_FILES)
         turns = range(deeds.index("commit"), 500, len(deeds))
         assert _is_found(killing, fault, map(killing._die_in_a_call, turns, turns))
