@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,14 @@ def prepared(store: Broker, path: Path) -> dict[str, Lease]:
     with raw(path) as connection:
         connection.executescript(TRIGGERS)
     return made
+
+
+def copied(path: Path, copy: Path) -> Path:
+    """A copy that can be opened: a file with triggers of others on the store's tables cannot."""
+    shutil.copy(path, copy)
+    with raw(copy) as connection:
+        connection.executescript("DROP TRIGGER roll_back; DROP TRIGGER abort")
+    return copy
 
 
 def good(store: Broker, made: dict[str, Lease]) -> list[Write[CommitResult]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from functools import partial
@@ -26,7 +25,7 @@ from broker.messages import CommitResult
 from broker.sqlite.channel import SQLiteChannel
 from broker.sqlite.pending import Pending
 from broker.transaction import Transaction, Write
-from tests.failing_support import FAILING, acquiring, committing, good, prepared
+from tests.failing_support import FAILING, acquiring, committing, copied, good, prepared
 from tests.group_support import (
     actors,
     assert_idle,
@@ -79,15 +78,15 @@ def test_one_that_fails_undoes_only_itself(
     clock.advance(5)
     with raw(path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    shutil.copy(path, path.with_name("other.db"))
+    copy = copied(path, path.with_name("other.db"))
 
     answers = grouped(queue_of(store), writes)
 
     failed = answers.pop(position)
     assert type(failed) is kind
-    with open_store(path.with_name("other.db"), clock, nonce=lambda: NONCE) as other:
+    with open_store(copy, clock, nonce=lambda: NONCE) as other:
         assert answers == [other._connections.write(ready(write)) for write in good(other, made)]
-    assert everything(path) == everything(path.with_name("other.db"))
+    assert everything(path) == everything(copy)
     assert_idle(store, path)
     assert acquire(store, "new", "new").epoch == 1
 
