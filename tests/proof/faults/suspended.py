@@ -71,13 +71,7 @@ def suspended_past_its_lease(scene: Scene) -> None:
 
 def suspended_in_a_transaction(scene: Scene) -> None:
     """The others are told that it is busy, and go on once it ends; what it had begun is whole."""
-    with _holder(scene, 60_000, "inside") as process, _other(scene) as store:
-        scene.met()
-        lease = store.acquire_lease({"actorId": "other", "holderId": "h", "ttlMs": 60_000})
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    with _suspended_inside(scene) as (process, store, lease):
         names = ["after", "before", "other"]
         if isinstance(scene.place, Path):
             with scene.refused(DatabaseBusy, what="a commit beside one who is suspended"):
@@ -100,13 +94,7 @@ def suspended_in_a_transaction(scene: Scene) -> None:
 
 def killed_while_suspended(scene: Scene) -> None:
     """What one had begun that never wakes is nowhere, and its lock is free at once."""
-    with _holder(scene, 60_000, "inside") as process, _other(scene) as store:
-        scene.met()
-        lease = store.acquire_lease({"actorId": "other", "holderId": "h", "ttlMs": 60_000})
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    with _suspended_inside(scene) as (process, store, lease):
         process.kill()
         process.wait()
         scene.acknowledged(appended(store, lease, "other"))
@@ -122,6 +110,19 @@ def _holder(scene: Scene, ttl_ms: int, where: str) -> Iterator[subprocess.Popen[
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def _suspended_inside(scene: Scene) -> Iterator[tuple[subprocess.Popen[str], Broker, Lease]]:
+    """A process that is suspended in the middle of a commit, and another's store and lease."""
+    with _holder(scene, 60_000, "inside") as process, _other(scene) as store:
+        lease = acquire(store, "other", "other")
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        scene.met()
+        yield process, store, lease
 
 
 @contextmanager
