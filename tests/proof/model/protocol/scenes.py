@@ -28,9 +28,7 @@ THREE_ACTORS = Scene(
 )
 SMALL = (TWO_HOLDERS_AND_ANOTHER, CRASHES, TWO_STREAMS, THREE_ACTORS)
 
+#: More than a million states, a gigabyte of memory.
 LARGE = (
-    Scene(("a", "a", "b"), ("s",), asks=2, expiries=1, crashes=1, repetitions=1),
-    Scene(("a", "b", "c"), ("s", "t"), asks=2, expiries=2, crashes=0, repetitions=0),
-    Scene(("a", "b"), ("s",), asks=3, expiries=2, crashes=1, repetitions=1),
-    Scene(("a", "b"), ("s", "t"), asks=3, expiries=2, crashes=0, repetitions=0),
+    Scene(actors=("a", "a", "b"), streams=("s",), asks=2, expiries=1, crashes=1, repetitions=1),
 )
