@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 from tests.proof.files.damages import try_cut, try_flip, try_log, try_other
@@ -53,8 +54,10 @@ _originals: dict[Path, Original] = {}
 
 
 def _original(folder: Path) -> Original:
-    """Made once for all the files of a process."""
+    """Made once for all the files of a process, anew if one before it has died."""
     if folder not in _originals:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
         _originals[folder] = Original(folder)
     return _originals[folder]
 
@@ -70,14 +73,12 @@ def try_it(task: Task) -> Report:
                 try_schema_on_postgresql(report, seed, place, whole)
         report.left_out.append("files: a server's files are its own")
         return report
-    folder = task.folder / "files"
-    folder.mkdir(exist_ok=True)
     with watched(try_file, _SECONDS) as files:
         for seed in task.seeds:
-            report.add(files.round(seed, folder))
+            report.add(files.round(seed, task.folder / "files"))
     with watched(try_schema, _SECONDS) as schemas:
         for number in range(len(SCHEMAS) if task.runs > 1 else 1):
-            report.add(schemas.round(task.seed + number, folder))
+            report.add(schemas.round(task.seed + number, task.folder / "schemas"))
     report.left_out.append("a file without permission: whoever runs this may be root")
     return report
 

@@ -83,7 +83,7 @@ def try_cut(report: Report, seed: int, whole: Original, rng: random.Random) -> N
     path = whole.copy()
     path.write_bytes(data[:size])
     report.counts["files cut off"] += 1
-    if size == 0:  # nothing is left of it: a new store is made
+    if size <= 1:  # an empty file, as SQLite has it, in which a new store is made
         judge_operations(report, seed, "cut off to nothing", path)
         return
     judge_reads(report, seed, f"cut off at {size}", path, whole.answers, lambda _: False)
@@ -134,7 +134,7 @@ def _leave_a_log(path: Path) -> None:
 
 
 def _garbage(path: Path, rng: random.Random) -> None:
-    path.write_bytes(rng.randbytes(rng.choice([1, 99, 100, 512, 4_096, 50_000])))
+    path.write_bytes(rng.randbytes(rng.choice([2, 99, 100, 512, 4_096, 50_000])))
 
 
 def _garbage_behind_a_header(path: Path, rng: random.Random) -> None:
