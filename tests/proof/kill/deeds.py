@@ -298,3 +298,8 @@ OF_FILES: dict[str, Deed] = {
     "checkpoint": checkpoint,
     "close": close,
 }
+
+
+def opens(deed: str) -> bool:
+    """Whether it is the opening in which to die."""
+    return (DEEDS | OF_FILES)[deed] is open_it

@@ -63,14 +63,14 @@ class Stages:
     def _file(self, deed: str | None) -> Iterator[tuple[Path, Evidence]]:
         with self._task.place() as place:
             assert isinstance(place, Path)
-            evidence = NOTHING
+            path, evidence = Path(place), NOTHING  # of which nothing is known
             if deed == "open nothing":
-                place.unlink()
+                path.unlink()
             elif deed in _MADE:
                 template, evidence = self._template(deed)
                 for part in template.iterdir():
-                    shutil.copy(part, place.parent)
-            yield place, evidence
+                    shutil.copy(part, path.parent)
+            yield path, evidence
 
     def _template(self, deed: str) -> tuple[Path, Evidence]:
         """A folder with the files for a deed, and what is in them for who has opened them."""

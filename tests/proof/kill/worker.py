@@ -8,13 +8,12 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import make_url
 
 from broker.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
-from tests.places import Place, PostgresPlace
+from tests.places import Place, PostgresPlace, StorePath
 from tests.proof.kill.deeds import DEEDS, OF_FILES, Scene, checkpoint_often, cut_often
 from tests.proof.kill.doors import Client, Door, opened
 from tests.proof.kill.dying import death_of
@@ -55,7 +54,9 @@ class Job:
         """Where the store is."""
         if self.backend == "postgresql":
             return PostgresPlace(self.url, is_at_head=not self.looks)
-        return Path(make_url(self.url).database or "")
+        path = StorePath(make_url(self.url).database or "")
+        path.is_at_head = not self.looks
+        return path
 
     def form(self) -> dict[str, Any]:
         """As a mapping."""
