@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,9 +26,16 @@ from tests.support import ROOT
 
 PATIENCE_S = 60  # seconds after which a process that says nothing hangs
 
-# How far broker time may be from what the clocks say, in milliseconds: their own resolution, and
-# what measuring one by the other cannot know better.
+# How far broker time may be from what the clocks say, in milliseconds, besides what is not known of
+# them: their resolution, and the pace of a clock that is being adjusted.
 SLACK_MS = 20
+
+
+class Offset(NamedTuple):
+    """What broker time is ahead of the monotonic clock, and how far that may be wrong, both in ms."""
+
+    error: float
+    ms: float
 
 
 class Failed(Exception):
@@ -96,7 +103,7 @@ class Member:
 
 
 class Crew:
-    """Up to a few processes, made anew when they are gone; `offset` is from `broker_offset`."""
+    """Up to a few processes, made anew when they are gone."""
 
     def __init__(self, listener: socket.socket, nursery: subprocess.Popen[bytes]) -> None:
         self._listener = listener
@@ -148,15 +155,14 @@ def crew(edits: Sequence[Edit] = ()) -> Iterator[Crew]:
 def work(
     members: Sequence[Member],
     programs: Sequence[list[list[dict[str, Any]]]],
-    offset: float,
+    offset: Offset,
     *,
     disturb: Any = None,
     **how: Any,
 ) -> Records:
     """Let each member do its program, all at the same time; what they recorded.
 
-    `offset` is what broker time is ahead of the monotonic clock, in milliseconds. `disturb` is done
-    meanwhile, on a thread of its own, with the time at which they start. Raises Failed.
+    `disturb` is done meanwhile, on a thread of its own, with the time at which they start. Raises Failed.
     """
     start = time.monotonic_ns() + 2_000_000
     for member, threads in zip(members, programs, strict=True):
@@ -174,8 +180,9 @@ def work(
     return records
 
 
-def _take(records: Records, name: str, lines: Sequence[dict[str, Any]], offset: float) -> None:
+def _take(records: Records, name: str, lines: Sequence[dict[str, Any]], offset: Offset) -> None:
     """Put what a member said among the records."""
+    slack = SLACK_MS + offset.error
     answers = {line["number"]: line for line in lines if "number" in line and "method" not in line}
     for line in lines:
         if "credentials" in line:
@@ -197,8 +204,8 @@ def _take(records: Records, name: str, lines: Sequence[dict[str, Any]], offset: 
             method=line["method"],
             request=line["request"],
             request_id=line["id"],
-            earliest=math.floor(line["at"] / 1e6 + offset) - SLACK_MS,
-            latest=math.ceil(answer["at"] / 1e6 + offset) + SLACK_MS if is_answered else math.inf,
+            earliest=math.floor(line["at"] / 1e6 + offset.ms - slack),
+            latest=math.ceil(answer["at"] / 1e6 + offset.ms + slack) if is_answered else math.inf,
             result=answer.get("result"),
             refusal=answer.get("refusal"),
         )

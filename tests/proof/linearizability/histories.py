@@ -11,7 +11,7 @@ from random import Random
 from tests.places import Client, Place, PostgresPlace, client, url_of
 from tests.proof.edited import Edit
 from tests.proof.linearizability.calls import listing, prepared
-from tests.proof.linearizability.crew import Crew, Failed, Member, Records, crew, work
+from tests.proof.linearizability.crew import Crew, Failed, Member, Offset, Records, crew, work
 from tests.proof.linearizability.doors import DOORS
 from tests.proof.linearizability.model import step
 from tests.proof.linearizability.programs import Order, Program, draw
@@ -63,17 +63,17 @@ COUNTS = (
 @contextmanager
 def _site(place: Place, workers: Crew) -> Iterator[_Site]:
     with client(place) as control:
-        yield _Site(place, workers, control, _offset(place, control)[0])
+        yield _Site(place, workers, control, _offset(place, control))
 
 
 @dataclass
 class _Site:
-    """Where histories happen. `offset` is what broker time was ahead of the monotonic clock."""
+    """Where histories happen."""
 
     place: Place
     workers: Crew
     control: Client
-    offset: float
+    offset: Offset
 
     def try_one(self, seed: int, report: Report) -> None:
         try:
@@ -84,12 +84,13 @@ class _Site:
         report.counts["operations"] += len(records.calls)
         report.counts["unanswered"] += records.unknown + records.cut_off
         report.counts["answered that nothing was stored"] += records.nothing
-        offset, error = _offset(self.place, self.control)
-        if abs(offset - self.offset) > CLOCK_SET_MS + error:
+        offset = _offset(self.place, self.control)
+        if abs(offset.ms - self.offset.ms) > CLOCK_SET_MS + offset.error + self.offset.error:
             report.counts["left out as the clock was set"] += 1
             self.offset = offset
             return
-        judge(records, seed, report)
+        is_serial = not isinstance(self.place, PostgresPlace)
+        judge(records, seed, report, State(is_serial))
 
     def _record(self, program: Program, random: Random, report: Report) -> Records:
         members = self.workers.members(len(program.processes))
@@ -139,11 +140,11 @@ class _Site:
         return cut if is_cut and isinstance(self.place, PostgresPlace) else None
 
 
-def judge(records: Records, seed: int, report: Report) -> None:
+def judge(records: Records, seed: int, report: Report, initial: State) -> None:
     """Whether what was recorded is linearizable: a violation if not, a count if that is not known."""
     history = prepared(records.calls)
     try:
-        if is_linearizable(history, State(), step):
+        if is_linearizable(history, initial, step):
             return
     except TooLarge:
         report.counts["too large"] += 1
@@ -151,7 +152,7 @@ def judge(records: Records, seed: int, report: Report) -> None:
     report.counts["not linearizable"] += 1
     wrong = ""
     with suppress(TooLarge):
-        wrong = ", from this answer on:\n" + listing([failing_answer(history, State(), step)])
+        wrong = ", from this answer on:\n" + listing([failing_answer(history, initial, step)])
     report.broken(seed, f"a history is not linearizable{wrong}\nof:\n{listing(history)}")
 
 
@@ -175,8 +176,8 @@ def _last_look(program: Program) -> list[Order]:
     return leases + events
 
 
-def _offset(place: Place, control: Client) -> tuple[float, float]:
-    """What the clock of broker time is ahead of the monotonic one, and how far that may be wrong."""
+def _offset(place: Place, control: Client) -> Offset:
+    """What the clock of broker time is ahead of the monotonic one."""
     found = []
     for _ in range(3):
         before = time.monotonic_ns() / 1e6
@@ -185,9 +186,8 @@ def _offset(place: Place, control: Client) -> tuple[float, float]:
         else:
             now = time.time_ns() / 1e6
         after = time.monotonic_ns() / 1e6
-        found.append(((after - before) / 2, now - (before + after) / 2))
-    error, offset = min(found)
-    return offset, error
+        found.append(Offset((after - before) / 2, now - (before + after) / 2))
+    return min(found)
 
 
 def _sleep_until(start: int, delay: float) -> None:

@@ -15,6 +15,7 @@ from tests.proof.linearizability.state import (
     Journal,
     Row,
     State,
+    at,
     journal_of,
     matches,
     row_of,
@@ -109,7 +110,7 @@ def _grant(
         if granted is None or granted.nonce in {each.nonce for each in state.rows}:
             return
         row = granted
-    yield _remembering(with_row(state, row)._replace(time=time), call)
+    yield _remembering(at(with_row(state, row), time), call)
 
 
 def _heartbeat(state: State, call: Call) -> Iterator[State]:
@@ -123,7 +124,7 @@ def _heartbeat(state: State, call: Call) -> Iterator[State]:
         expires = now + call.request["ttlMs"]
         row = told_of(last._replace(heartbeat=now, expires=expires), call.result)
     if row is not None:
-        yield _remembering(with_row(state, row)._replace(time=time), call)
+        yield _remembering(at(with_row(state, row), time), call)
 
 
 def _release(state: State, call: Call) -> Iterator[State]:
@@ -131,7 +132,7 @@ def _release(state: State, call: Call) -> Iterator[State]:
     time = time_of(state, call, live=[last])
     if last is not None and time is not None and matches(last, call.request["lease"]):
         row = last._replace(heartbeat=None, expires=RELEASED)
-        yield _remembering(with_row(state, row)._replace(time=time), call)
+        yield _remembering(at(with_row(state, row), time), call)
 
 
 def _commit(state: State, call: Call) -> Iterator[State]:
@@ -151,7 +152,7 @@ def _commit(state: State, call: Call) -> Iterator[State]:
     others = [each for each in state.journals if each.stream != journal.stream]
     after = Journal(journal.stream, (*journal.events, *ids), cursor)
     journals = tuple(sorted([*others, after]))
-    yield _remembering(state._replace(time=time, journals=journals), call)
+    yield _remembering(at(state._replace(journals=journals), time), call)
 
 
 def _is_result(
@@ -244,7 +245,7 @@ def _found(
     """The state at the time of an operation that found these leases over and those live."""
     time = time_of(state, call, over=over, live=live)
     if time is not None:
-        yield state._replace(time=time)
+        yield at(state, time)
 
 
 def _names(call: Call) -> tuple[str, str]:
@@ -265,7 +266,7 @@ def _get(state: State, call: Call) -> Iterator[State]:
     told = told_of(row, call.result)
     if told is not None:  # the end of a lease that was released has come by then
         ended = told.expires or 0 if row.expires == RELEASED else 0
-        yield with_row(state, told)._replace(time=max(state.time, ended))
+        yield at(with_row(state, told), ended)
 
 
 def _revision(state: State, call: Call) -> Iterator[State]:

@@ -38,12 +38,23 @@ class Journal(NamedTuple):
 
 
 class State(NamedTuple):
-    """A store. `done` has what may be repeated: its id, its content, its result if that is known."""
+    """A store. `done` has what may be repeated: its id, its content, its result if that is known.
 
+    `is_serial` where one writes at a time, so that broker time follows the order of operations. On
+    PostgreSQL it does so for each lease alone: who does not meet may end in another order than they
+    have read the time in.
+    """
+
+    is_serial: bool = True
     time: float = 0
     rows: tuple[Row, ...] = ()
     journals: tuple[Journal, ...] = ()
     done: frozenset[tuple[str, str, Any]] = frozenset()
+
+
+def at(state: State, time: float) -> State:
+    """The state at this time or later."""
+    return state._replace(time=max(state.time, time)) if state.is_serial else state
 
 
 def row_of(state: State, actor: str) -> Row | None:
@@ -81,7 +92,8 @@ def time_of(
     It is what the answer has told, or else the earliest.
     """
     ends = [row.expires or 0 for row in over if row is not None]
-    earliest = max(state.time, call.earliest, *ends, 0)
+    beats = [row.heartbeat or 0 for row in (*over, *live) if row is not None]
+    earliest = max(state.time, call.earliest, *ends, *beats)
     time = earliest if told is None else told
     if not earliest <= time <= call.latest:
         return None

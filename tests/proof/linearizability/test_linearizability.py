@@ -12,6 +12,7 @@ from tests.proof.linearizability import PROOF, histories
 from tests.proof.linearizability.crew import Records
 from tests.proof.linearizability.histories import COUNTS, try_histories
 from tests.proof.linearizability.search import TooLarge
+from tests.proof.linearizability.state import State
 from tests.proof.report import Report
 from tests.proof.task import Task
 
@@ -62,7 +63,7 @@ def test_a_history_that_is_too_large_is_counted(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(histories, "is_linearizable", give_up)
     report = Report()
-    histories.judge(Records(), 1, report)
+    histories.judge(Records(), 1, report, State())
     assert report.counts == {"too large": 1}
     assert report.violations == []
 

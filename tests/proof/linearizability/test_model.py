@@ -35,8 +35,8 @@ def _one_after_another(*calls: Call | None, **unanswered: Call) -> list[Recorded
     return [*first, *answered]
 
 
-def _may_be(history: list[Recorded]) -> bool:
-    return is_linearizable(prepared(history), State(), step)
+def _may_be(history: list[Recorded], *, is_serial: bool = True) -> bool:
+    return is_linearizable(prepared(history), State(is_serial), step)
 
 
 def _call(method: str, result: Any = None, *, refusal: Any = None, **more: Any) -> Call:
@@ -184,6 +184,23 @@ def test_what_a_store_may_do_is_possible(name: str) -> None:
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_what_no_store_may_do_is_not(name: str) -> None:
     assert not _may_be(IMPOSSIBLE[name])
+
+
+@pytest.mark.parametrize("is_serial", [True, False])
+def test_where_several_write_at_once_each_lease_has_a_time_of_its_own(is_serial: bool) -> None:
+    other = LEASE | {"actorId": "b", "streamId": "t", "acquiredAt": 130, "heartbeatAt": 130}
+    asked = {"actorId": "b", "streamId": "t"}
+    history = [
+        Operation(0, 9, _acquire(LEASE)),  # at 100
+        Operation(1, 2, _acquire(other | {"expiresAt": 180, "nonce": "another"}, **asked)),
+        Operation(3, 4, _get(None)),
+    ]
+    assert _may_be(history, is_serial=is_serial) is not is_serial
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_nor_is_it_where_several_write_at_once(name: str) -> None:
+    assert not _may_be(IMPOSSIBLE[name], is_serial=False)
 
 
 def test_a_history_is_listed_in_the_order_of_its_calls() -> None:
