@@ -18,6 +18,19 @@ from tests.proof.report import Report
 from tests.proof.task import Task
 from tests.support import is_write_locked
 
+MUST_NOT_BE = (
+    "lost",
+    "stale writes",
+    "epochs fell",
+    "time ran back",
+    "leases cut off",
+    "leases without end",
+    "not told",
+    "locks left",
+    "rules broken",
+    "undocumented errors",
+)
+
 
 @dataclass
 class Scene:
@@ -71,6 +84,7 @@ Scenario: TypeAlias = Callable[[Scene], None]
 def play(task: Task, seed: int, name: str, scenario: Scenario) -> Report:
     """Let a fault happen in a place of its own."""
     report = Report()
+    report.counts.update(dict.fromkeys(("faults met", "acknowledged", "refused", *MUST_NOT_BE), 0))
     with task.place() as place:
         scene = Scene(place, task, seed, report)
         try:
