@@ -17,11 +17,6 @@ BROKEN = {
     "a mutation locks no lease": Edit(
         _SQL, "ORDER BY stream_id FOR NO KEY UPDATE", "ORDER BY stream_id"
     ),
-    "a commit does not lock its lease": Edit(
-        _SQL,
-        "WHERE actor_id = :actor_id FOR NO KEY UPDATE",
-        "WHERE actor_id = :actor_id",
-    ),
     "a stream that was not there is written as it was found": Edit(
         _SQL,
         "CASE WHEN s.revision <= excluded.revision THEN excluded.revision END",
