@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.places import raw
 from tests.proof.files import pages
-from tests.proof.files.judging import Original, judge_operations, judge_reads, opened
+from tests.proof.files.judging import UNDETECTED, Original, judge_operations, judge_reads, opened
 from tests.proof.files.original import answers, commit_of, fill
 from tests.proof.report import Report
 
@@ -31,13 +31,10 @@ def try_flip(report: Report, seed: int, whole: Original, rng: random.Random) -> 
     path.write_bytes(data)
     report.counts[f"bits changed in {_GROUPS.get(use, 'structure')}"] += 1
     is_noticed = _problems(path) != []
-    before = report.counts["undetectable"]
     judge_reads(report, seed, f"bit of {use} at {at}", path, whole.answers, lambda _: True)
-    wrong = report.counts["undetectable"] - before
+    wrong = report.counts.pop(UNDETECTED, 0)
     if wrong:
-        report.counts["undetectable"] = before
-        what = _what_is_undetected(use, is_noticed=is_noticed)
-        report.counts[what] += wrong
+        report.counts[_what_is_undetected(use, is_noticed=is_noticed)] += wrong
     path.write_bytes(data)
     judge_operations(report, seed, f"bit of {use} at {at}", path)
 

@@ -26,6 +26,7 @@ from tests.proof.fuzz.settings import Words, run
 from tests.proof.report import Report
 
 COUNTS = ("refused", "answers that are errors", "right answers", "wrong answers", "bare errors")
+UNDETECTED = "undetected"  # answers that are wrong, and are excused
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 #: Whether a wrong answer to a question is one that nobody could have noticed.
@@ -155,7 +156,7 @@ def _compare(
     elif found == right:
         report.counts["right answers"] += 1
     elif is_excused:
-        report.counts["undetectable"] += 1
+        report.counts[UNDETECTED] += 1
     else:
         report.counts["wrong answers"] += 1
         report.broken(seed, f"{what}: a wrong answer taken for right")
