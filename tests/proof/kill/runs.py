@@ -46,7 +46,9 @@ FAULTS = (
     "hangs and crashes",
 )
 
-_POWER = "a power failure: what a killed process has written stays with the system, flushed or not"
+# What a killed process has written stays with the system, flushed or not: on a file that flushes are
+# not left out is for the proof of faults.
+_POWER = "a power failure of the server: what it has written stays with the system, flushed or not"
 _CALLS_OF_SERVERS = (
     "single system calls: clients die at each statement, processes of the server at any moment"
 )
@@ -73,9 +75,8 @@ class Killing:
         is_file = task.backend == "sqlite"
         shim = build(task.folder) if is_file else None
         self.has_shim = shim is not None
-        self.report.left_out.append(_POWER)
         if not is_file:
-            self.report.left_out.append(_CALLS_OF_SERVERS)
+            self.report.left_out += [_POWER, _CALLS_OF_SERVERS]
         elif shim is None:
             self.report.left_out.append("dying in system calls: there is no C compiler")
         self._nursery = Nursery(shim, str(task.folder), edits)
