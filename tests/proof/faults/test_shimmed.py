@@ -20,7 +20,7 @@ def test_no_fault_of_a_system_call_breaks_a_promise(tmp_path: pathlib.Path, part
     assert report.violations == []
     assert {name: report.counts[name] for name in MUST_NOT_BE} == dict.fromkeys(MUST_NOT_BE, 0)
     assert report.counts["faults met"] > 30
-    assert report.counts["acknowledged"] > report.counts["refused"] > 0
+    assert min(report.counts["acknowledged"], report.counts["refused"]) > 10
 
 
 # What a store does that tells lies, what then breaks, and where.
@@ -37,7 +37,7 @@ BROKEN = {
     ),
     "SQLite's codes are not looked at": (
         Edit("broker.sqlite.engine", "if code in _OUT_OF_REACH:", "if False:"),
-        "outbox",
+        "outbox, WRITE",
         "undocumented errors",
     ),
     "a connection that can only read is kept": (
@@ -51,7 +51,7 @@ BROKEN = {
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_store_that_is_broken_on_purpose_is_found_out(tmp_path: pathlib.Path, what: str) -> None:
     edit, about, count = BROKEN[what]
-    report = meet_faults(range(4), tmp_path, [edit], about=about)
+    report = meet_faults(range(6), tmp_path, [edit], about=about)
     if report.left_out:
         pytest.skip(report.left_out[0])
     assert report.counts[count] > 0
