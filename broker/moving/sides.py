@@ -96,8 +96,9 @@ def commit(transaction: Transaction, translate: Callable[[BaseException], Except
     except SQLAlchemyError as error:
         ours = translate(error)
         if isinstance(ours, OutcomeUnknown):
+            said = getattr(error, "orig", None) or error
             raise OutcomeUnknown(
-                f"COMMIT failed ({getattr(error, 'orig', None) or error}), and the target is either complete or empty: move again,"
+                f"COMMIT failed ({said}), and the target is either complete or empty: move again,"
                 " which is refused if it is complete"
             ) from error
         raise ours from error

@@ -15,9 +15,8 @@ _DRIVER = "postgresql+psycopg"
 #: Names of the driver that are taken as ours; an application may use its asynchronous form.
 _NAMES = {"postgresql", _DRIVER, "postgresql+psycopg_async"}
 
-_UNSENDABLE = re.compile(
-    "[\0\ud800-\udfff]"
-)  # the driver would cut off, or raise errors of Python's
+# Where the driver would cut a text off, or raise errors of Python's.
+_UNSENDABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def server_url(url: URL) -> URL:

@@ -24,7 +24,7 @@ def _odd_seeds_break(task: Task) -> Report:
     return report
 
 
-PROOF = Proof("odd", "That no seed is odd.", "seeds", 2, _odd_seeds_break, backends=["sqlite"])
+PROOF = Proof("odd", "No seed is odd.", "seeds", 2, _odd_seeds_break, backends=["sqlite"])
 
 
 def _run(*arguments: str) -> Result:

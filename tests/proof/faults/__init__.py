@@ -77,7 +77,7 @@ def _play(task: Task, seed: int, number: int, scenarios: Mapping[str, Scenario])
 
 PROOF = Proof(
     name="faults",
-    shows="That faults of disks, locks, clocks and servers break no promise.",
+    shows="Faults of disks, locks, clocks and servers break no promise.",
     unit="faults",
     runs=4_000,
     try_it=try_it,

@@ -15,7 +15,7 @@ def _try_it(task: Task) -> Report:
 
 PROOF = Proof(
     name="linearizability",
-    shows="That whatever several processes are told by one store, some order of it explains.",
+    shows="Whatever several processes are told by one store, some order of it explains.",
     unit="histories",
     runs=300,
     try_it=_try_it,

@@ -7,7 +7,7 @@ from tests.proof.report import Proof
 
 PROOF = Proof(
     name="model",
-    shows="That the store answers and keeps what a plain model of its rules does.",
+    shows="The store answers and keeps what a plain model of its rules does.",
     unit="histories",
     runs=200,
     try_it=try_model,

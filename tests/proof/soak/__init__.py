@@ -15,7 +15,7 @@ def _try_it(task: Task) -> Report:
 
 PROOF = Proof(
     name="soak",
-    shows="That under mixed load memory, files, the log and latencies stay as they are.",
+    shows="Under mixed load memory, files, the log and latencies stay as they are.",
     unit="minutes",
     runs=30,
     try_it=_try_it,
