@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sqlite3
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -212,6 +213,14 @@ def empty_place(backend: str, tmp_path: Path, place_on: PlaceOn) -> Iterator[Pla
         return
     with place_on("empty postgresql") as made:
         yield made
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, as it does not in a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -152,6 +152,7 @@ def test_a_pool_without_a_free_connection_is_busy(place: PostgresPlace, clock: M
 # --------------------------------------------------------------------------------------- interrupts
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_waiting_for_a_lock_leaves_nothing(
     place: PostgresPlace, clock: ManualClock
 ) -> None:

@@ -173,14 +173,6 @@ def test_an_unexpected_error_undoes_everything_and_the_store_goes_on(
         assert acquire(store).epoch == 1
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, as it does not in a job in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt() -> str:
     signal.raise_signal(signal.SIGINT)
     return "not reached"
