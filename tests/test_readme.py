@@ -13,6 +13,8 @@ import pytest
 import broker
 from broker import errors
 from tests.places import Place, url_of
+from tests.proof.proofs import PROOFS
+from tests.proof.report import Proof
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 PYTHON_EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -97,3 +99,14 @@ def test_every_error_stands_in_the_table_with_its_code() -> None:
 
     assert concrete
     assert missing == []
+
+
+@pytest.mark.parametrize("proof", PROOFS, ids=lambda each: each.name)
+def test_every_proof_is_listed_with_what_it_said_last_on_each_backend(proof: Proof) -> None:
+    assert f"| `{proof.name}` |" in README
+    said = re.findall(
+        rf"^{proof.name} on (\w+), seed \d+\n{proof.name}: [\d,]+ {proof.unit}, [\d,]+ \w",
+        README,
+        re.MULTILINE,
+    )
+    assert said == [*proof.backends]
