@@ -28,6 +28,12 @@ class _Kind(NamedTuple):
     is_nullable: bool
     least: int
 
+    def fits_one(self, value: Any) -> bool:
+        """Whether a value belongs into the column."""
+        if type(value) is int:
+            return not self.is_text and self.least <= value <= MAX_SAFE_INTEGER
+        return self.is_text if type(value) is str else value is None and self.is_nullable
+
     def fits(self, values: Sequence[Any]) -> bool:
         """Whether all of them belong into the column; in the ways that take the least time."""
         if self.is_nullable:
@@ -59,11 +65,11 @@ class Shape:
 
         A row may be longer than the shape. `keys` name the rows; without them the first column does.
         """
-        if not rows:
+        if not rows or (len(rows) == 1 and all(map(_Kind.fits_one, self._kinds, rows[0]))):
             return
         for kind, values in zip(self._kinds, zip(*rows, strict=False), strict=False):
             if not kind.fits(values):
-                at = next(at for at, value in enumerate(values) if not kind.fits([value]))
+                at = next(at for at, value in enumerate(values) if not kind.fits_one(value))
                 raise self._corrupt(kind.name, rows[at][0] if keys is None else keys[at])
 
     def _corrupt(self, column: str, key: Any) -> CorruptRow:

@@ -5,6 +5,7 @@ It would go on reading and writing what nobody else can see, and what is gone on
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from sqlalchemy import URL, Engine, event
@@ -17,7 +18,7 @@ class SameFile:
     """Keeps the connections of an engine to the file that the first one of them has opened."""
 
     def __init__(self, url: URL) -> None:
-        self._path = file_of(url).absolute()
+        self._path = str(file_of(url).absolute())
         self._first: tuple[int, int] | None = None
 
     def watch(self, engine: Engine) -> None:
@@ -35,7 +36,7 @@ class SameFile:
 
     def _found(self) -> tuple[int, int] | None:
         try:
-            found = self._path.stat()
+            found = os.stat(self._path)  # noqa: PTH116  # for each write, and a Path takes longer
         except OSError:
             return None
         return found.st_dev, found.st_ino
