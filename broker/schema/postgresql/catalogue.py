@@ -109,24 +109,23 @@ WHERE c.relnamespace = {_HERE} AND c.relname = :table AND t.tgname = :name
 AND t.tgenabled IN ('O', 'A')
 """)
 _OURS = f"c.relnamespace = {_HERE} AND c.relname = ANY (%(tables)s)"
-_INTRUDERS = f"""
-SELECT 'rule', r.rulename || ' on ' || c.relname
+_HANGING_ON_TABLES = f"""
+SELECT 'trigger ' || t.tgname || ' on ' || c.relname, t.tgname, p.prosrc
+FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_proc AS p ON p.oid = t.tgfoid
+WHERE {_OURS} AND NOT t.tgisinternal
+UNION ALL
+SELECT 'function {_PAYLOAD_TEXT}', p.proname, p.prosrc FROM pg_proc AS p
+WHERE p.pronamespace = {_HERE} AND p.proname = 'broker_payload_text'
+UNION ALL
+SELECT 'rule ' || r.rulename || ' on ' || c.relname, NULL, NULL
 FROM pg_rewrite AS r JOIN pg_class AS c ON c.oid = r.ev_class
 WHERE {_OURS} AND c.relkind = 'r'
 UNION ALL
-SELECT 'row security', 'of ' || c.relname FROM pg_class AS c WHERE {_OURS} AND c.relrowsecurity
+SELECT 'row security of ' || c.relname, NULL, NULL FROM pg_class AS c
+WHERE {_OURS} AND c.relrowsecurity
 UNION ALL
-SELECT 'inheritance', 'of ' || c.relname FROM pg_class AS c
+SELECT 'inheritance of ' || c.relname, NULL, NULL FROM pg_class AS c
 WHERE {_OURS} AND EXISTS (SELECT FROM pg_inherits AS h WHERE c.oid IN (h.inhrelid, h.inhparent))
-"""
-_TRIGGER_TEXTS = f"""
-SELECT t.tgname, c.relname, p.prosrc FROM pg_trigger AS t
-JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_proc AS p ON p.oid = t.tgfoid
-WHERE {_OURS} AND NOT t.tgisinternal
-"""
-_PAYLOAD_TEXT_BODY = f"""
-SELECT p.prosrc FROM pg_proc AS p
-WHERE p.pronamespace = {_HERE} AND p.proname = 'broker_payload_text'
 """
 _TABLE_NAMES = sorted(versions.TABLE_NAMES)
 _NAMES_PRESENT = f"""
@@ -138,9 +137,6 @@ UNION ALL
 SELECT p.proname || '(' || oidvectortypes(p.proargtypes) || ')'
 FROM pg_proc AS p WHERE p.pronamespace = {_HERE}
 """
-
-
-_GUARD_TEXTS = {guard.name: " ".join(guard.body.split()) for guard in GUARDS}
 
 
 def require_supported(connection: Connection) -> None:
@@ -203,21 +199,20 @@ def names(connection: Connection) -> set[str]:
 
 def intruders(connection: Connection) -> list[str]:
     """Triggers and functions of other text than ours, rules, row security, inheritance."""
-    found = [
-        f"{kind} {name}"
-        for kind, name in connection.exec_driver_sql(_INTRUDERS, {"tables": _TABLE_NAMES})
-    ]
-    for name, table, body in connection.exec_driver_sql(_TRIGGER_TEXTS, {"tables": _TABLE_NAMES}):
-        if name not in _GUARD_TEXTS or _GUARD_TEXTS[name] != _words(body):
-            found.append(f"trigger {name} on {table}")
-    for (body,) in connection.exec_driver_sql(_PAYLOAD_TEXT_BODY):
-        if _words(body) not in _words(PAYLOAD_TEXT):
-            found.append(f"function {_PAYLOAD_TEXT}")
-    return found
+    hanging = connection.exec_driver_sql(_HANGING_ON_TABLES, {"tables": _TABLE_NAMES})
+    return [said for said, name, body in hanging if name is None or not _is_ours(name, body)]
+
+
+def _is_ours(name: str, body: str) -> bool:
+    return _BODIES.get(name) == _words(body)
 
 
 def _words(text: str) -> str:
     return " ".join(text.split())
+
+
+_BODIES = {guard.name: _words(guard.body) for guard in GUARDS}
+_BODIES["broker_payload_text"] = _words(PAYLOAD_TEXT.split("$function$")[1])
 
 
 def texts(connection: Connection, column: str, rest: str, _name: str) -> list[str]:
