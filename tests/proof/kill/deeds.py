@@ -16,8 +16,9 @@ from broker import IMMEDIATE, Broker
 from broker.sqlite import log
 from tests.group_support import crowd
 from tests.places import Place
+from tests.proof.doors import Door, Threads
 from tests.proof.kill import requests
-from tests.proof.kill.doors import Client, Door, Threads, opened
+from tests.proof.kill.doors import Client, opened
 from tests.proof.kill.dying import Death
 from tests.proof.kill.ledger import Answer, Ledger
 

@@ -14,8 +14,9 @@ from sqlalchemy import make_url
 
 from broker.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
 from tests.places import Place, PostgresPlace, StorePath
+from tests.proof.doors import Door
 from tests.proof.kill.deeds import DEEDS, OF_FILES, Scene, checkpoint_often, cut_often
-from tests.proof.kill.doors import Client, Door, opened
+from tests.proof.kill.doors import Client, opened
 from tests.proof.kill.dying import death_of
 from tests.proof.kill.ledger import Ledger
 from tests.proof.kill.load import carry
