@@ -253,9 +253,9 @@ connection.execute("ROLLBACK")
 
 
 @contextmanager
-def write_locked_by_a_process(path: Path) -> Iterator[None]:
-    """Another process is in the middle of a write."""
-    other = start_python(HOLD_THE_LOCK, path)
+def locked_by_a_process(path: Path, script: str = HOLD_THE_LOCK) -> Iterator[None]:
+    """Another process is in the middle of a write, or holds what `script` locks."""
+    other = start_python(script, path)
     wait_for(other, "locked")
     try:
         yield

@@ -55,12 +55,12 @@ from tests.support import (
     commit_request,
     expect_refusal,
     finish,
+    locked_by_a_process,
     open_files,
     open_store,
     operation_names,
     operation_requests,
     start_python,
-    write_locked_by_a_process,
 )
 
 # --------------------------------------------------------------------------------- the operations
@@ -331,7 +331,7 @@ def test_an_opening_that_is_cancelled_leaves_nothing_open(path: Path, clock: Man
     open_store(path, clock).close()
 
     async def work() -> None:
-        with write_locked_by_a_process(path):
+        with locked_by_a_process(path):
             opening = asyncio.create_task(AsyncBroker.open(url_of(path)))
             await asyncio.sleep(0)  # it has begun
             opening.cancel()

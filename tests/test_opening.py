@@ -31,9 +31,9 @@ from tests.support import (
     ManualClock,
     acquire,
     floor,
+    locked_by_a_process,
     open_files,
     open_store,
-    write_locked_by_a_process,
 )
 
 BUSY_AT_ONCE = Options(busy_timeout_ms=0)
@@ -260,7 +260,7 @@ def test_an_opening_that_cannot_persist_the_clock_leaves_no_open_file(
     path: Path, clock: ManualClock
 ) -> None:
     open_store(path, clock).close()
-    with write_locked_by_a_process(path):
+    with locked_by_a_process(path):
         with pytest.raises(DatabaseBusy):
             Broker.open(url_of(path), options=BUSY_AT_ONCE)
         assert open_files(path) == []

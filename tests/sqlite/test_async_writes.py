@@ -42,8 +42,8 @@ from tests.support import (
     commit_request,
     in_threads,
     is_write_locked,
+    locked_by_a_process,
     write_locked,
-    write_locked_by_a_process,
 )
 
 
@@ -236,7 +236,7 @@ def test_whom_other_tasks_keep_waiting_for_longer_than_that_is_told(
 
 def test_the_loop_goes_on_while_another_process_writes(path: Path, clock: ManualClock) -> None:
     async def work(store: AsyncBroker) -> None:
-        with write_locked_by_a_process(path):
+        with locked_by_a_process(path):
             waiting = [asyncio.create_task(acquiring(store, str(number))) for number in range(9)]
             assert await store.table_names()  # reads go on too
             assert not any(task.done() for task in waiting)

@@ -28,7 +28,7 @@ from tests.sqlite_support import writes_of
 from tests.support import (
     ManualClock,
     acquire,
-    write_locked_by_a_process,
+    locked_by_a_process,
 )
 
 
@@ -145,7 +145,7 @@ def test_what_is_cancelled_while_another_process_writes_is_not_done(
     path: Path, clock: ManualClock
 ) -> None:
     async def work(store: AsyncBroker) -> None:
-        with write_locked_by_a_process(path):
+        with locked_by_a_process(path):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0):
                     await acquiring(store)

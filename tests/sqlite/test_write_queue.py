@@ -46,11 +46,11 @@ from tests.support import (
     commit_request,
     finish,
     in_threads,
+    locked_by_a_process,
     open_store,
     start_python,
     wait_for,
     write_locked,
-    write_locked_by_a_process,
 )
 
 
@@ -243,7 +243,7 @@ def test_while_another_process_writes_all_who_wait_are_told_so_after_their_time(
     path: Path, clock: ManualClock
 ) -> None:
     with open_store(path, clock, busy_timeout_ms=50) as store:
-        with write_locked_by_a_process(path):
+        with locked_by_a_process(path):
             answers = together(store, *[ask(store, name) for name in "abc"])
         assert [type(answer) for answer in answers] == [DatabaseBusy] * 3
         assert len(set(map(id, answers))) == 3

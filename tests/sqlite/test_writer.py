@@ -39,12 +39,12 @@ from tests.support import (
     floor,
     in_threads,
     is_write_locked,
+    locked_by_a_process,
     open_files,
     open_store,
     outbox_message,
     runtime_event,
     write_locked,
-    write_locked_by_a_process,
 )
 
 LEASE_REQUEST = {"actorId": "new", "holderId": "holder", "ttlMs": TTL_MS}
@@ -279,7 +279,7 @@ def test_half_a_refused_commit_is_not_committed_with_the_clock_where_it_cannot_b
 def test_while_another_process_writes_the_store_is_busy_and_afterwards_it_is_not(
     hasty: Broker, path: Path
 ) -> None:
-    with write_locked_by_a_process(path):
+    with locked_by_a_process(path):
         with pytest.raises(DatabaseBusy, match="nothing was stored"):
             acquire(hasty)
         assert hasty.get_lease({"actorId": "actor"}) is None

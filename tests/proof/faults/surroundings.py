@@ -15,21 +15,13 @@ from broker.errors import DatabaseBusy, DatabaseUnavailable, OutcomeUnknown
 from broker.messages import Lease
 from tests.places import rows, url_of
 from tests.proof.faults.scene import Scene, appended
-from tests.support import acquire, finish, start_python, wait_for
+from tests.support import HOLD_THE_LOCK, acquire, locked_by_a_process
 
 BUSY_TIMEOUT_MS = 200
 NOBODY = 65534
 _THROUGH = stat.S_IXGRP | stat.S_IXOTH
 
-# Holds the file as another program may: in a transaction, or by a lock that is none of SQLite's.
-TRANSACTION = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("BEGIN EXCLUSIVE")
-print("locked", flush=True)
-sys.stdin.readline()
-connection.execute("ROLLBACK")
-"""
+# Holds the file by a lock that is none of SQLite's.
 FOREIGN_LOCK = """
 import fcntl, sys
 with open(sys.argv[1] + "-shm", "r+b") as shared:
@@ -41,7 +33,7 @@ with open(sys.argv[1] + "-shm", "r+b") as shared:
 
 def locked_by_a_transaction(scene: Scene) -> None:
     """Who writes is told that it is busy, in time; who reads does not wait."""
-    _locked(scene, TRANSACTION)
+    _locked(scene, HOLD_THE_LOCK)
 
 
 def locked_by_a_stranger(scene: Scene) -> None:
@@ -54,15 +46,13 @@ def _locked(scene: Scene, script: str) -> None:
         lease = acquire(store)
         scene.acknowledged(appended(store, lease, "before"))
         scene.met()
-        other = start_python(script, scene.place)
-        wait_for(other, "locked")
-        for number in range(2):
-            with scene.refused(DatabaseBusy, what="a commit while it is locked"):
-                appended(store, lease, f"refused-{number}")
-        with scene.refused(DatabaseBusy, what="an opening while it is locked"):
-            _open(scene).close()
-        store.read_events({"streamId": "stream"})
-        finish(other, "done\n")
+        with locked_by_a_process(_path(scene), script):
+            for number in range(2):
+                with scene.refused(DatabaseBusy, what="a commit while it is locked"):
+                    appended(store, lease, f"refused-{number}")
+            with scene.refused(DatabaseBusy, what="an opening while it is locked"):
+                _open(scene).close()
+            store.read_events({"streamId": "stream"})
         scene.acknowledged(appended(store, lease, "after"))
     _expect_messages(scene, ["after", "before"])
 
